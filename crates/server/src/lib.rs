@@ -32,6 +32,7 @@ mod service_manager;
 #[cfg(test)]
 mod simulation;
 mod statements;
+mod telemetry;
 mod tls;
 pub mod upgrade;
 

@@ -61,6 +61,7 @@ use crate::replica;
 use crate::statements::StatementState;
 use crate::statements::execute::install_indexes;
 use crate::statements::stored_schema;
+use crate::telemetry::Telemetry;
 use crate::tls::ListenerTls;
 use crate::{commands, logging, service_manager, tls};
 
@@ -130,6 +131,7 @@ pub(crate) fn run(
     let link = replica::start(&state).context("could not start the thread of replication")?;
     let pulling = replica::start_pulling(&state).context("could not start the thread of peers")?;
     stall_detector::start(shared).context("could not start the stall detector")?;
+    let telemetry = Telemetry::start(shared).context("could not start the telemetry thread")?;
     start_pools(&state, &settings)?;
     ready(&group, shared)?;
     let ran = group.run(|signal| on_signal(shared, signal));
@@ -141,6 +143,7 @@ pub(crate) fn run(
     link.stop(shared);
     pulling.stop(shared);
     tracing::info!("connections drained; closing the log");
+    telemetry.stop();
     shared.stalls.stop();
     shared.snapshots.stop();
     shared.transfers.stop();

@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 
 import promql_parser
 import redis
 import yaml
 
+from collector import Collector
 from servers import PATIENCE_S, Process, Prometheus, Server, certificate, fetch, free_port, load, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -180,6 +182,49 @@ def redis_exporter_scrapes_without_error(world):
         assert 'redis_key_size{db="db0",key="list"} 2' in lines, [one for one in lines if "redis_key_size" in one]
         log = exporter.log.read_text()
         assert not re.search(r"level=(error|warn)", log), log
+
+
+def attributes(message):
+    values = ((one.key, one.value) for one in message.attributes)
+    return {key: value.string_value or value.int_value for key, value in values}
+
+
+@test
+def telemetry_is_received_by_a_collector_of_opentelemetry(world):
+    address = f"127.0.0.1:{free_port()}"
+    options = ["--otlp-endpoint", f"http://{address}", "--slowlog-log-slower-than", "0"]
+    with Server(world.folder, "observed", *options) as server:
+        # The collector starts later: requests of the time before are sent as well.
+        wait_for(lambda: "could not send telemetry" in server.log.read_text(), "a missing collector is not logged")
+        before = time.time_ns()
+        server.client.set("traced", "x" * 1000)
+        after = time.time_ns()
+        with Collector(address) as collector:
+            wait_for(lambda: collector.spans or collector.errors, "no span arrives")
+            assert not collector.errors, collector.errors
+            wait_for(lambda: "telemetry is sent again" in server.log.read_text(), "the recovery is not logged")
+        resource = attributes(collector.metrics[0].resource)
+        assert resource["service.name"] == "myriad", resource
+        assert resource["service.instance.id"] == server.client.info("server")["run_id"], resource
+        families = {one.name: one for one in collector.metrics[0].scope_metrics[0].metrics}
+        names = set(re.findall(r"^# TYPE (\w+) ", server.metrics(), re.M))
+        assert {name.removesuffix("_total") for name in names} - set(families) == set(), names - set(families)
+        (keys,) = families["myriad_keys"].gauge.data_points
+        assert (keys.as_int, attributes(keys)) == (1, {"database": "0"}), keys
+        calls = families["myriad_commands"].sum
+        assert calls.is_monotonic and calls.aggregation_temporality == 2, calls
+        sets = [one for one in calls.data_points if attributes(one).get("command") == "set"]
+        assert [one.as_int for one in sets] == [1], sets
+        syncs = families["myriad_log_sync_seconds"].histogram.data_points[0]
+        assert sum(syncs.bucket_counts) == syncs.count > 0, syncs
+        assert len(syncs.bucket_counts) == len(syncs.explicit_bounds) + 1, syncs
+        (span,) = [one for one in collector.spans if one.name == "SET"]
+        # The server's clock has milliseconds.
+        assert before - 10**6 <= span.start_time_unix_nano <= span.end_time_unix_nano <= after + 10**6, span
+        found = attributes(span)
+        assert found["db.query.text"].startswith("SET traced xxx") and "more bytes" in found["db.query.text"], found
+        assert found["client.address"] == "127.0.0.1" and found["client.port"] > 0, found
+        assert len({one.trace_id for one in collector.spans}) == len(collector.spans)
 
 
 # Source: redis/RedisInsight, redisinsight/api/src/modules: browser/constants/browser-tool-commands.ts,

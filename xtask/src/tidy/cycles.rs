@@ -16,7 +16,7 @@ const FOLDERS: [(&str, &str); 1] = [("server", "engine")];
 
 /// The layers of the modules of a crate. A module imports from layers below its own and, in layer 0, from
 /// its own. Only the wiring at the start of the program is in no layer.
-const LAYERS: [(&str, &str, usize); 27] = [
+const LAYERS: [(&str, &str, usize); 28] = [
     ("server", "config", 0),
     ("server", "logging", 0),
     ("server", "data_directory", 0),
@@ -37,6 +37,7 @@ const LAYERS: [(&str, &str, usize); 27] = [
     ("server", "handler", 4),
     ("server", "repair", 4),
     ("server", "replica", 5),
+    ("server", "telemetry", 5),
     ("server", "export", 5),
     ("server", "upgrade", 5),
     ("server", "serve", 6),

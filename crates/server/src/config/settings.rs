@@ -249,6 +249,16 @@ impl fmt::Display for MasterAddress {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplicaOf(pub Option<MasterAddress>);
 
+/// Where a collector of OpenTelemetry receives OTLP over HTTP; empty: nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CollectorUrl(pub String);
+
+impl CollectorUrl {
+    pub(crate) fn is_set(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
 /// Permissions of a file, written as an octal number; 0: whatever the process's mask leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileMode(pub u32);
@@ -415,6 +425,7 @@ settings! {
         log_level: LogLevel = LogLevel::Info,
         log_format: LogFormat = LogFormat::Text,
         /// Empty: standard error.
+        otlp_endpoint: CollectorUrl = CollectorUrl::default(),
         log_file: PathBuf = PathBuf::new(),
         internals: Internals = Internals::default(),
         experiments: Experiments = Experiments::default(),

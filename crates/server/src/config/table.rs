@@ -246,6 +246,8 @@ const INSIGHT: &[OptionSpec] = &[
         "Format of a logged event: a line of text or a JSON object."),
     with_aliases(&["logfile"], option("log-file", value!(Text, "path", log_file), Start,
         "File to which events are appended; empty: standard error. SIGUSR1 opens it again, after a rotation.")),
+    option("otlp-endpoint", value!(Text, "URL", otlp_endpoint), Start,
+        "Collector of OpenTelemetry that is sent the metrics every 10 seconds, and the requests of the slow log as spans, as OTLP over HTTP: http://HOST:PORT; empty: none."),
     option("audit-log", field!(YesNo, audit_log), Running,
         "Log an event for each command of the categories admin and dangerous, whether it ran or was refused: user, address, command, arguments without passwords, outcome. Needs `log-level` info."),
     with_aliases(&["commandlog-execution-slower-than"], option("slowlog-log-slower-than", number!(NUMBER, -1, i64::MAX, slowlog_log_slower_than_us), Running,
@@ -365,7 +367,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 98);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 99);
         assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
     }
 
@@ -420,6 +422,7 @@ mod tests {
             "pubsub 1 1 1",
             "Kg",
             "host 1",
+            "http://host:1",
         ];
         let words = match &option.kind {
             Kind::Choice { words, .. } => words,

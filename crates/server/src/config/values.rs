@@ -7,7 +7,7 @@ use options::{Form, Kind, Value, ValueError};
 
 use super::key_events::KeyEvents;
 use super::settings::{
-    FileMode, MasterAddress, OutputLimit, OutputLimits, Password, ReplicaOf, Settings,
+    CollectorUrl, FileMode, MasterAddress, OutputLimit, OutputLimits, Password, ReplicaOf, Settings,
 };
 
 const NOT_ADDRESSES: ValueError =
@@ -85,6 +85,23 @@ impl Value for ReplicaOf {
 
     fn text(&self) -> String {
         self.0.as_ref().map_or_else(String::new, ToString::to_string)
+    }
+}
+
+impl Value for CollectorUrl {
+    fn read(text: &str) -> Result<CollectorUrl, ValueError> {
+        const ERROR: ValueError =
+            ValueError::Invalid("argument must be a URL http://HOST:PORT, without TLS");
+        let place = text.strip_prefix("http://").unwrap_or_default();
+        let has_host = !place.is_empty() && !place.starts_with(['/', ':', '?', '#']);
+        if !text.is_empty() && (!has_host || place.contains(['?', '#', ' ', '@'])) {
+            return Err(ERROR);
+        }
+        Ok(CollectorUrl(text.to_owned()))
+    }
+
+    fn text(&self) -> String {
+        self.0.clone()
     }
 }
 
@@ -184,6 +201,17 @@ mod tests {
         let found = option.set(&mut settings, text).map(|()| option.text(&settings));
         let found = found.map_err(|error| error.to_string());
         assert_eq!(found.as_deref().map_err(String::as_str), expected, "{name} = {text:?}");
+    }
+
+    #[test]
+    fn a_collector_has_a_url_without_tls() {
+        const ERROR: &str = "argument must be a URL http://HOST:PORT, without TLS";
+        for url in ["", "http://collector:4318", "http://[::1]:4318/prefix", "http://h"] {
+            check("otlp-endpoint", url, Ok(url));
+        }
+        for other in ["h:4318", "https://h", "http://", "http:///v1", "http://:1", "http://h/?a"] {
+            check("otlp-endpoint", other, Err(ERROR));
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod exchange;
 pub(crate) mod feeds;
 mod health;
 mod kv;
-mod metrics;
+pub(crate) mod metrics;
 mod pipeline;
 mod reply;
 mod route;

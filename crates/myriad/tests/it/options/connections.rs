@@ -123,6 +123,7 @@ pub(super) const ROWS: &[Row] = &[
     row("log-level", "error", &[], logs_its_start, ["yes", "no"]),
     row("log-format", "json", &[], first_character, ["text", "json"]),
     row("log-file", "{dir}/log", &[], place_of_log, ["stderr", "log"]),
+    row("otlp-endpoint", "http://127.0.0.1:1", &[], sends_telemetry, ["no", "yes"]),
     row("audit-log", "yes", &[], logs_administration, ["no", "yes"]),
     row("log-cql-requests", "yes", CQL, logs_requests, ["no", "yes"]),
     row("slowlog-log-slower-than", "0", &[], is_slow, ["no", "yes"]),
@@ -286,13 +287,23 @@ fn threads_of_reactors(server: &Server) -> String {
 }
 
 fn count_reactors(server: &Server) -> usize {
-    let names = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
-    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
-    let is_reactor = |name: &String| {
-        let number = name.trim().strip_prefix('r');
+    let is_reactor = |name: &&String| {
+        let number = name.strip_prefix('r');
         number.is_some_and(|number| number.len() == 2 && number.parse::<u8>().is_ok())
     };
-    names.filter_map(|task| name(task.unwrap())).filter(is_reactor).count()
+    threads(server).iter().filter(is_reactor).count()
+}
+
+/// The names of its threads.
+fn threads(server: &Server) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let name = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("comm")).ok();
+    tasks.filter_map(|task| Some(name(task.unwrap())?.trim().to_owned())).collect()
+}
+
+/// What it sends is checked by the suite `monitoring`.
+fn sends_telemetry(server: &Server) -> String {
+    word(threads(server).iter().any(|name| name == "telemetry"), ["yes", "no"])
 }
 
 fn announces_shards(server: &Server) -> String {

@@ -1,5 +1,6 @@
-//! `/metrics`: the server's counters for Prometheus.
+//! The server's counters: `/metrics` for Prometheus, and what `telemetry` sends.
 
+mod page;
 mod replication;
 mod text;
 mod traffic;
@@ -12,7 +13,10 @@ use wire::http::Request;
 use super::exchange::{Answered, Exchange, Response};
 use crate::engine::process::{ProcessMemory, cpu_time};
 use crate::engine::server_state::ServerState;
-use text::{Kind, Page};
+use page::Page;
+use text::Text;
+
+pub(crate) use page::{Distribution, Format, Kind, Labels};
 
 /// Source: Prometheus documentation, "Exposition formats", basic info.
 const MEDIA: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -21,15 +25,16 @@ const NS_PER_SECOND: f64 = 1e9;
 
 #[expect(clippy::unnecessary_wraps, reason = "every route returns Answered")]
 pub(super) fn page(exchange: &mut Exchange<'_>, _: &Request<'_>) -> Answered {
-    let text = write(exchange.context.shared, exchange.context.now);
-    exchange.scratch.body.extend_from_slice(text.as_bytes());
+    let mut text = Text::default();
+    write(exchange.context.shared, exchange.context.now, &mut text);
+    exchange.scratch.body.extend_from_slice(text.into_text().as_bytes());
     Ok(Response::new(200, MEDIA))
 }
 
 /// Writes all families. Holds a few locks for microseconds each and visits every stripe once, which
 /// takes about a millisecond.
-fn write(shared: &ServerState, now: Now) -> String {
-    let mut page = Page::default();
+pub(crate) fn write(shared: &ServerState, now: Now, format: &mut dyn Format) {
+    let mut page = Page(format);
     process(&mut page, shared, now);
     traffic::reactors(&mut page, shared);
     traffic::connections(&mut page, shared);
@@ -43,7 +48,6 @@ fn write(shared: &ServerState, now: Now) -> String {
     replication::replicas(&mut page, shared, now.mono);
     replication::peers(&mut page, shared, now.mono);
     cql(&mut page, shared);
-    page.into_text()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a metric is a double")]
@@ -55,7 +59,7 @@ fn seconds(ns: u64) -> f64 {
     number(ns) / NS_PER_SECOND
 }
 
-fn process(page: &mut Page, shared: &ServerState, now: Now) {
+fn process(page: &mut Page<'_>, shared: &ServerState, now: Now) {
     page.family("myriad_build_info", Kind::Gauge, "Version of the server; always 1.");
     let version = env!("CARGO_PKG_VERSION");
     page.sample(&[("version", version), ("run_id", &shared.identity.run_id)], 1);
@@ -87,7 +91,7 @@ fn format_ms(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-fn data(page: &mut Page, shared: &ServerState, now: Now) {
+fn data(page: &mut Page<'_>, shared: &ServerState, now: Now) {
     let (databases, _) = shared.data_stats(now.unix);
     let used: Vec<_> = (0..).zip(&databases).filter(|(_, stats)| stats.keys > 0).collect();
     page.family("myriad_keys", Kind::Gauge, "Number of keys by database.");
@@ -149,7 +153,7 @@ fn data(page: &mut Page, shared: &ServerState, now: Now) {
     }
 }
 
-fn log(page: &mut Page, shared: &ServerState) {
+fn log(page: &mut Page<'_>, shared: &ServerState) {
     let (log, stats) = (&shared.log, shared.log.stats());
     let help = "Whether a write or sync of the log has failed, so that writes are refused.";
     let is_failed = log.poisoned().is_some();
@@ -196,7 +200,7 @@ fn log(page: &mut Page, shared: &ServerState) {
 /// Number of bucket bounds for group sizes; each bound is four times the previous one.
 const SIZE_BOUNDS: usize = 8;
 
-fn log_groups(page: &mut Page, shared: &ServerState) {
+fn log_groups(page: &mut Page<'_>, shared: &ServerState) {
     let sizes = shared.log.group_sizes();
     for (name, help, histogram, first) in [
         ("myriad_log_group_records", "Records per group.", &sizes.records, 1_u64),
@@ -210,7 +214,7 @@ fn log_groups(page: &mut Page, shared: &ServerState) {
     }
 }
 
-fn memory(page: &mut Page, shared: &ServerState) {
+fn memory(page: &mut Page<'_>, shared: &ServerState) {
     let tree = shared.memory.server.tree();
     page.family(
         "myriad_memory_bytes",
@@ -235,7 +239,7 @@ fn memory(page: &mut Page, shared: &ServerState) {
     }
 }
 
-fn cql(page: &mut Page, shared: &ServerState) {
+fn cql(page: &mut Page<'_>, shared: &ServerState) {
     let prepared = shared.prepared.stats();
     let help = "Prepared CQL statements in the cache.";
     page.one("myriad_cql_prepared_statements", Kind::Gauge, help, prepared.statements);

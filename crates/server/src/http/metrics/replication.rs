@@ -2,14 +2,14 @@
 
 use base::time::MonoNs;
 
+use super::page::{Kind, Page};
 use super::seconds;
-use super::text::{Kind, Page};
 use crate::config::MasterAddress;
 use crate::engine::replication::LinkState;
 use crate::engine::server_state::ServerState;
 
 /// Writes how this server follows its master. A master has only the first family.
-pub(super) fn master(page: &mut Page, shared: &ServerState, now: MonoNs) {
+pub(super) fn master(page: &mut Page<'_>, shared: &ServerState, now: MonoNs) {
     let link = shared.replication.link().clone();
     let help = "Whether this server is a replica.";
     page.one("myriad_is_replica", Kind::Gauge, help, u8::from(link.source.is_some()));
@@ -27,7 +27,7 @@ pub(super) fn master(page: &mut Page, shared: &ServerState, now: MonoNs) {
 }
 
 /// Writes the connected replicas of this server.
-pub(super) fn replicas(page: &mut Page, shared: &ServerState, now: MonoNs) {
+pub(super) fn replicas(page: &mut Page<'_>, shared: &ServerState, now: MonoNs) {
     let end = shared.replication.position(&shared.log);
     let mut rows = Vec::new();
     for replica in shared.replication.replicas().list() {
@@ -56,7 +56,7 @@ pub(super) fn replicas(page: &mut Page, shared: &ServerState, now: MonoNs) {
 }
 
 /// Writes the servers of the group whose writes this server receives.
-pub(super) fn peers(page: &mut Page, shared: &ServerState, now: MonoNs) {
+pub(super) fn peers(page: &mut Page<'_>, shared: &ServerState, now: MonoNs) {
     let peers: Vec<_> = {
         let peers = shared.hub.peers();
         peers.all().iter().map(|(server, peer)| (server.to_string(), peer.clone())).collect()

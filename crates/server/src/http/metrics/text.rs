@@ -4,77 +4,50 @@
 
 use std::fmt::{Display, Write as _};
 
-/// Type of a family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
+use super::page::{Distribution, Format, Kind, Labels};
 
-impl Kind {
-    fn word(self) -> &'static str {
-        match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
-        }
-    }
-}
-
-/// Label names and values of one sample.
-pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
-
-/// A page under construction. All samples of a family follow its head.
+/// A page under construction.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(super) struct Text {
     text: String,
     family: &'static str,
 }
 
-// Writing to a String cannot fail, hence `let _`.
-impl Page {
+impl Text {
     pub(super) fn into_text(self) -> String {
         self.text
     }
+}
 
-    /// Begins a family. The unit is the last word of its name, not counting `_total`.
-    pub(super) fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
-        debug_assert_eq!(kind == Kind::Counter, name.ends_with("_total"), "{name}");
-        debug_assert!(!help.contains(['\n', '\\']), "{name}");
-        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {}", kind.word());
+// Writing to a String cannot fail, hence `let _`.
+impl Format for Text {
+    fn family(&mut self, name: &'static str, kind: Kind, help: &str) {
+        let word = match kind {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        };
+        let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {word}");
         self.family = name;
     }
 
-    /// Appends a sample to the current family.
-    pub(super) fn sample(&mut self, labels: Labels<'_>, value: impl Display) {
+    fn sample(&mut self, labels: Labels<'_>, value: &dyn Display) {
         self.line("", labels, None, value);
     }
 
-    /// Appends a family with one sample.
-    pub(super) fn one(&mut self, name: &'static str, kind: Kind, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.sample(&[], value);
-    }
-
-    /// Appends a histogram: pairs of an upper bound and the number of values up to it, then the
-    /// total count and the sum.
-    pub(super) fn histogram(
-        &mut self,
-        labels: Labels<'_>,
-        buckets: impl Iterator<Item = (f64, u64)>,
-        count: u64,
-        sum: f64,
-    ) {
+    fn histogram(&mut self, labels: Labels<'_>, values: Distribution<'_>) {
+        let Distribution { buckets, count, sum } = values;
         for (bound, below) in buckets {
-            self.line("_bucket", labels, Some(bound), below);
+            self.line("_bucket", labels, Some(bound), &below);
         }
-        self.line("_bucket", labels, Some(f64::INFINITY), count);
-        self.line("_sum", labels, None, sum);
-        self.line("_count", labels, None, count);
+        self.line("_bucket", labels, Some(f64::INFINITY), &count);
+        self.line("_sum", labels, None, &sum);
+        self.line("_count", labels, None, &count);
     }
+}
 
-    fn line(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<f64>, value: impl Display) {
+impl Text {
+    fn line(&mut self, suffix: &str, labels: Labels<'_>, bound: Option<f64>, value: &dyn Display) {
         let _ = write!(self.text, "{}{suffix}", self.family);
         let mut separator = '{';
         for (name, value) in labels {
@@ -112,17 +85,19 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::metrics::page::Page;
 
     #[test]
     fn families_and_samples_are_formatted() {
-        let mut page = Page::default();
+        let mut text = Text::default();
+        let mut page = Page(&mut text);
         page.one("up", Kind::Gauge, "Whether it is up.", 1);
         page.family("calls_total", Kind::Counter, "Calls.");
         page.sample(&[("name", "a\"b\\c\nd"), ("kind", "x")], 7);
         page.family("time_seconds", Kind::Histogram, "Times.");
         page.histogram(&[("stage", "s")], [(0.5, 1), (1.0, 3)].into_iter(), 4, 2.5);
         assert_eq!(
-            page.into_text(),
+            text.into_text(),
             "# HELP up Whether it is up.\n# TYPE up gauge\nup 1\n\
              # HELP calls_total Calls.\n# TYPE calls_total counter\n\
              calls_total{name=\"a\\\"b\\\\c\\nd\",kind=\"x\"} 7\n\

@@ -2,7 +2,7 @@
 
 use base::stages::{Stage, StageCell};
 
-use super::text::{Kind, Page};
+use super::page::{Kind, Page};
 use super::{number, seconds};
 use crate::engine::baseline::Counters;
 use crate::engine::published::CommandCounts;
@@ -133,7 +133,7 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-pub(super) fn reactors(page: &mut Page, shared: &ServerState) {
+pub(super) fn reactors(page: &mut Page<'_>, shared: &ServerState) {
     let links = shared.links();
     let all: Vec<_> = (0..links.reactors())
         .map(|index| (shared.reactors.name(index), links.stats(index)))
@@ -160,7 +160,7 @@ pub(super) fn reactors(page: &mut Page, shared: &ServerState) {
     }
 }
 
-pub(super) fn connections(page: &mut Page, shared: &ServerState) {
+pub(super) fn connections(page: &mut Page<'_>, shared: &ServerState) {
     let mut counts = [0_u64; ClientProtocol::ALL.len()];
     for published in &shared.published {
         for row in published.lock().clients.values() {
@@ -207,7 +207,7 @@ const COMMAND_ROWS: &[CommandRow] = &[
     }),
 ];
 
-pub(super) fn commands(page: &mut Page, shared: &ServerState) {
+pub(super) fn commands(page: &mut Page<'_>, shared: &ServerState) {
     let mut errors = std::collections::BTreeMap::<String, u64>::new();
     for published in &shared.published {
         for (kind, count) in &published.lock().errors {
@@ -232,7 +232,7 @@ pub(super) fn commands(page: &mut Page, shared: &ServerState) {
 }
 
 /// Writes the stages of all commands together: one series per command would make thousands.
-pub(super) fn stages(page: &mut Page, shared: &ServerState) {
+pub(super) fn stages(page: &mut Page<'_>, shared: &ServerState) {
     let timers = shared.stage_timers();
     let help = "Time of commands by stage: parse, execute, wait for the log, write.";
     page.family("myriad_stage_seconds", Kind::Histogram, help);
