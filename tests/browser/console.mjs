@@ -271,6 +271,18 @@ async function edit(page, url) {
   await press("Delete this key");
   await until(page, "keys: the key is no longer listed", () => ![...document.querySelectorAll(".key")].some(({ textContent }) => textContent === "edit:hash"));
   check("keys: the key is deleted", (await read("EXISTS", "edit:hash")) === 0);
+  await fetch(`${url}/set/edit%3Athird/of-database-3`, { method: "POST", headers: { "Myriad-Database": "3" } });
+  const choose = (database) => page.run((number) => {
+    const field = document.querySelector("#key-database");
+    field.value = number;
+    field.dispatchEvent(new Event("change", { bubbles: true }));
+  }, database);
+  await choose("3");
+  await until(page, "keys: another database has its keys alone", () => [...document.querySelectorAll(".key")].map(({ textContent }) => textContent).join() === "edit:third");
+  await open("edit:third");
+  await until(page, "keys: a value of another database", () => document.querySelector("pre.value")?.textContent === "of-database-3");
+  await choose("0");
+  await until(page, "keys: database 0 again", () => document.querySelector(".value-panel pre.value") === null && [...document.querySelectorAll(".key")].some(({ textContent }) => textContent === "edit:list"));
 
   await go(page, "cql");
   await until(page, "cql: has a schema", has, "system_schema");

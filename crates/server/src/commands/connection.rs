@@ -353,7 +353,7 @@ fn select_by_name(cx: &mut CommandContext<'_>, name: &[u8]) -> Done {
 }
 
 /// Returns the database with this number.
-pub(super) fn database(index: i64) -> Option<u8> {
+pub(crate) fn database(index: i64) -> Option<u8> {
     u8::try_from(index).ok().filter(|db| usize::from(*db) < DATABASES)
 }
 

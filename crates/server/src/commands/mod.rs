@@ -55,6 +55,7 @@ mod zsets;
 #[cfg(test)]
 pub(crate) use config::change_options;
 pub(crate) use config::reload;
+pub(crate) use connection::{SELECT, database};
 #[cfg(test)]
 pub(crate) use context::REPLY_BYTES_MAX;
 pub(crate) use generic::DEL;

@@ -93,7 +93,7 @@ pub(super) fn push_path(
 fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> Answered {
     let strings = match admit(exchange, request) {
         Ok(strings) => strings,
-        Err(text) => return Ok(exchange.fail(400, text)),
+        Err(text) => return Ok(exchange.fail(400, &text)),
     };
     let prepared = exchange.prepare(args);
     if let Some(text) = refusal(prepared) {
@@ -111,10 +111,10 @@ fn one(exchange: &mut Exchange<'_>, request: &Request<'_>, args: &OwnedArgs) -> 
 pub(super) fn pipeline(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let strings = match admit(exchange, request) {
         Ok(strings) => strings,
-        Err(text) => return Ok(exchange.fail(400, text)),
+        Err(text) => return Ok(exchange.fail(400, &text)),
     };
     match parse_all(request.body()) {
-        Ok(commands) => Pipeline::new(commands, strings).run(exchange),
+        Ok(commands) => Pipeline::new(commands, strings, exchange.client.db).run(exchange),
         Err(text) => Ok(exchange.fail(400, &text)),
     }
 }
@@ -123,7 +123,7 @@ pub(super) fn pipeline(exchange: &mut Exchange<'_>, request: &Request<'_>) -> An
 pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answered {
     let strings = match admit(exchange, request) {
         Ok(strings) => strings,
-        Err(text) => return Ok(exchange.fail(400, text)),
+        Err(text) => return Ok(exchange.fail(400, &text)),
     };
     let commands = match parse_all(request.body()) {
         Ok(commands) => commands,
@@ -137,7 +137,8 @@ pub(super) fn multi_exec(exchange: &mut Exchange<'_>, request: &Request<'_>) -> 
 }
 
 /// Applies the request's headers.
-fn admit(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Result<JsonStrings, &'static str> {
+fn admit(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Result<JsonStrings, String> {
+    exchange.choose_database(request)?;
     if let Some(durability) = durability(request)? {
         exchange.choose_durability(durability);
     }

@@ -16,8 +16,8 @@ use crate::commands::context::CommandContext;
 use crate::commands::execute::{Deferred, Prepared, prepare};
 use crate::commands::fail::Fail;
 use crate::commands::registry::REGISTRY;
-use crate::commands::{self, acl};
-use crate::config::Durability;
+use crate::commands::{self, SELECT, acl, database};
+use crate::config::{DATABASES, Durability};
 use crate::engine::acl::{Acl, Identity};
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
@@ -291,6 +291,22 @@ impl Exchange<'_> {
         }
         let reply = ReplyWriter::new(content, Protocol::Resp2);
         self.context.run_as(&mut self.client, args.as_args(), reply, body)
+    }
+
+    /// Applies the database that the request specifies, if any. The error text is meant for the
+    /// client.
+    pub(super) fn choose_database(&mut self, request: &Request<'_>) -> Result<(), String> {
+        let Some(number) = request.header("myriad-database") else { return Ok(()) };
+        let index = str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+        let Some(db) = index.and_then(database) else {
+            let last = DATABASES - 1;
+            return Err(format!(
+                "ERR Myriad-Database must be the number of a database, 0 to {last}"
+            ));
+        };
+        self.permits(SELECT.name, std::iter::once(number))?;
+        self.client.db = db;
+        Ok(())
     }
 
     /// Sets the durability that the request specifies in place of the server's.

@@ -51,6 +51,9 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     if key.is_empty() {
         return Ok(exchange.fail(400, "ERR no key in the path"));
     }
+    if let Err(text) = exchange.choose_database(request) {
+        return Ok(exchange.fail(400, &text));
+    }
     match durability(request) {
         Ok(Some(durability)) => exchange.choose_durability(durability),
         Ok(None) => {}

@@ -31,6 +31,7 @@ pub(crate) enum PipelineStop {
 pub(crate) struct Pipeline {
     commands: IntoIter<OwnedArgs>,
     strings: JsonStrings,
+    db: u8,
     /// Memory of all commands.
     pub(crate) bytes: usize,
     /// Whether a command has run, so that the response has begun.
@@ -44,11 +45,12 @@ pub(crate) struct Pipeline {
 }
 
 impl Pipeline {
-    pub(super) fn new(commands: Vec<OwnedArgs>, strings: JsonStrings) -> Pipeline {
+    pub(super) fn new(commands: Vec<OwnedArgs>, strings: JsonStrings, db: u8) -> Pipeline {
         Pipeline {
             bytes: commands.iter().map(OwnedArgs::memory_bytes).sum(),
             commands: commands.into_iter(),
             strings,
+            db,
             has_begun: false,
             stop: PipelineStop::Turn,
             options: ResponseOptions::REFUSED,
@@ -60,6 +62,7 @@ impl Pipeline {
     /// holds the pipeline.
     pub(crate) fn run(mut self, exchange: &mut Exchange<'_>) -> Answered {
         let started = exchange.context.reactor.stamp;
+        exchange.client.db = self.db;
         let mut response = Response::new(200, JSON);
         response.is_continuation = self.has_begun;
         loop {

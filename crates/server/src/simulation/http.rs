@@ -80,6 +80,41 @@ fn errors_have_the_texts_of_the_dialect() {
 }
 
 #[test]
+fn a_header_selects_the_database_of_one_request() {
+    let range = r#"{"error":"ERR Myriad-Database must be the number of a database, 0 to 15"}"#;
+    let both = r#"[["GET","a"],["GET","b"]]"#;
+    check(
+        &mut world(),
+        &[
+            ("POST /|Myriad-Database: 3", r#"["SET","a","x"]"#, 200, r#"{"result":"OK"}"#),
+            ("PUT /kv/b|Myriad-Database: 3", "y", 201, ""),
+            ("GET /get/a|Myriad-Database: 3", "", 200, r#"{"result":"x"}"#),
+            ("GET /kv/b|Myriad-Database: 3", "", 200, "y"),
+            ("POST /pipeline|Myriad-Database: 3", both, 200, r#"[{"result":"x"},{"result":"y"}]"#),
+            (
+                "POST /multi-exec|Myriad-Database: 3",
+                both,
+                200,
+                r#"[{"result":"x"},{"result":"y"}]"#,
+            ),
+            ("GET /get/a", "", 200, r#"{"result":null}"#),
+            ("GET /kv/b", "", 404, r#"{"error":"ERR no such key"}"#),
+            ("GET /get/a|Myriad-Database: 0", "", 200, r#"{"result":null}"#),
+            ("GET /get/a|Myriad-Database: 16", "", 400, range),
+            ("GET /kv/a|Myriad-Database: -1", "", 400, range),
+            ("POST /pipeline|Myriad-Database: x", both, 400, range),
+            ("GET /acl/setuser/default/-select", "", 200, r#"{"result":"OK"}"#),
+            (
+                "GET /get/a|Myriad-Database: 3",
+                "",
+                400,
+                r#"{"error":"NOPERM User default has no permissions to run the 'select' command"}"#,
+            ),
+        ],
+    );
+}
+
+#[test]
 fn pipelines_continue_after_errors_and_transactions_do_not_start() {
     let commands = r#"[["SET","a","x"],["INCR","a"],["WATCH","a"],["GET","a"]]"#;
     let results = r#"[{"result":"OK"},{"error":"ERR value is not an integer or out of range"},{"error":"ERR Command is not available: 'WATCH'"},{"result":"x"}]"#;

@@ -113,10 +113,11 @@ function asBytes(reply) {
   return Array.isArray(reply) ? reply.map(asBytes) : reply;
 }
 
-function base64Post(body, headers = {}) {
+function base64Post(body) {
+  const database = app.database > 0 ? { "Myriad-Database": String(app.database) } : {};
   return {
     method: "POST", body, signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS),
-    headers: { "Upstash-Encoding": "base64", ...headers },
+    headers: { "Upstash-Encoding": "base64", ...database },
   };
 }
 

@@ -67,7 +67,7 @@ function draw() {
         element("p", { class: "asked" }, "> ", cut(entry.line, VALUE_CHARS_MAX), entry.took === null ? null : element("small", {}, ` ${entry.took.toFixed(1)} ms`)),
         element("pre", { class: entry.isError ? "bad" : null }, entry.took === null ? "…" : entry.lines.join("\n"))))),
     element("form", { class: "prompt", "data-submit": "command-run" },
-      field("Command", element("input", {
+      field(app.database > 0 ? `Command in database ${app.database}` : "Command", element("input", {
         id: "command", name: "line", autocomplete: "off", autocapitalize: "off", spellcheck: "false",
         "data-keydown": "command-recall", "data-input": "command-hint", "data-search": "", placeholder: "GET key",
       }), "grow"),

@@ -14,6 +14,9 @@ const SCAN_MS_MAX = 1500;
 
 const TYPE_CHOICES = [["", "all types"], ...Object.keys(TYPES).map((name) => [name, name])];
 
+const DATABASES = 16;
+const DATABASE_CHOICES = Array.from({ length: DATABASES }, (_, number) => [String(number), String(number)]);
+
 const LENGTHS = { list: "LLEN", hash: "HLEN", set: "SCARD", zset: "ZCARD", stream: "XLEN" };
 
 const NOTHING = { key: null, facts: null, page: null, place: null, edited: null, isEditing: false, confirms: false, problem: null };
@@ -118,6 +121,7 @@ function listPanel(overview) {
     element("form", { class: "toolbar", "data-submit": "keys-scan" },
       field("Pattern", element("input", { name: "pattern", id: "key-pattern", "data-search": "", placeholder: "user:*", autocomplete: "off", spellcheck: "false" }), "grow"),
       field("Type", choice("key-type", "keys-type", TYPE_CHOICES, list.type)),
+      may("select") ? field("Database", choice("key-database", "keys-database", DATABASE_CHOICES, String(app.database))) : null,
       button("Scan", null, {}, { type: "submit", className: "primary", disabled: list.isBusy || !may("scan") })),
     list.problem ? note(list.problem, "bad") : null,
     list.rows.length > 0 ? keyTable() : note(list.cursor === null ? "" : isEnd ? "No key matches." : "No key found yet: continue the scan."),
@@ -129,7 +133,7 @@ function listPanel(overview) {
 }
 
 function valuePanel() {
-  if (!open.key) return panel("Value", note("Choose a key to see its value. The browser shows database 0."));
+  if (!open.key) return panel("Value", note("Choose a key to see its value."));
   const { facts, page } = open;
   const name = shown(open.key, 500) || "(empty)";
   if (!facts) return panel(name, open.problem ? note(open.problem, "bad") : note("Reading…"));
@@ -168,6 +172,14 @@ export const keys = {
     },
     "keys-type": ({ value }) => {
       list.type = value;
+      return scan("0");
+    },
+    "keys-database": ({ value }) => {
+      app.database = Number(value);
+      // What is open, or still being read, is of another database.
+      reads += 1;
+      Object.assign(open, NOTHING);
+      list.rows = [];
       return scan("0");
     },
     "keys-first": () => scan("0"),

@@ -7,6 +7,8 @@ export const app = {
   user: null,
   /** Whether a name and a password are needed. */
   isSignedOut: false,
+  /** Number of the database of commands. */
+  database: 0,
   /** Time under the pointer in a chart, in ms; null without one. */
   hover: null,
   /** Time span that was chosen in a chart. */
