@@ -24,6 +24,7 @@ pub mod local;
 pub mod message;
 pub mod meter;
 pub mod monitor;
+mod parent;
 mod slots;
 pub mod status;
 pub mod task;

@@ -86,7 +86,8 @@ impl Keyspace {
         best: &mut Option<Candidate>,
     ) -> usize {
         const KEYS_PER_STRIPE: usize = 2;
-        let stripe = self.stripe(index);
+        // A script may hold it for long.
+        let Some(stripe) = self.try_stripe(index) else { return 0 };
         let keys: Vec<(u8, EntryRef<'_>)> = if policy == EvictionPolicy::VolatileTtl {
             stripe.soonest().into_iter().collect()
         } else if policy.is_volatile() {

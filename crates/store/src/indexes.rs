@@ -458,7 +458,7 @@ mod tests {
             if !walked(&keyspace, &params, 0, 0).is_empty() {
                 prop_assert_eq!(looked_up(&keyspace, &params, 0, 0), None, "not settled yet");
             }
-            grown += keyspace.settle_indexes(stripe).1;
+            grown += keyspace.settle_indexes(stripe).expect("it is free").1;
             grown += run(&after);
             for id in [0, 1] {
                 for term in 0..3 {
@@ -470,7 +470,7 @@ mod tests {
             let generation = keyspace.index_generation();
             keyspace.set_indexes(BTreeMap::new());
             prop_assert_ne!(keyspace.index_generation(), generation);
-            let (_, shrunk) = keyspace.settle_indexes(stripe);
+            let (_, shrunk) = keyspace.settle_indexes(stripe).expect("it is free");
             prop_assert!(shrunk <= 0);
             let plain = Keyspace::new(1);
             before.iter().chain(&after).zip(1..).for_each(|(step, timestamp)| {

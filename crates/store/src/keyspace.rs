@@ -210,16 +210,24 @@ impl Keyspace {
         self.awaited_endings.fetch_add(grown.ending, Ordering::Relaxed);
     }
 
-    /// [`Locked::unwatch`] for a caller that holds no stripe.
-    pub fn unwatch(&self, db: u8, key: Key<'_>, flag: &WatchFlag) {
-        self.stripe(stripe_of(key.hash)).watches.remove(db, key, flag);
+    /// [`Locked::unwatch`] for a caller that holds no stripe. False, without an effect, if another
+    /// thread holds the key's.
+    #[must_use]
+    pub fn try_unwatch(&self, db: u8, key: Key<'_>, flag: &WatchFlag) -> bool {
+        let Some(mut stripe) = self.try_stripe(stripe_of(key.hash)) else { return false };
+        stripe.watches.remove(db, key, flag);
+        true
     }
 
-    /// Removes the ticket of a client that was blocked on a key.
-    pub fn stop_waiting(&self, db: u8, key: Key<'_>, ticket: u64) {
-        let shrunk = self.stripe(stripe_of(key.hash)).watches.remove_ticket(db, key, ticket);
+    /// Removes the ticket of a client that was blocked on a key. False, without an effect, if
+    /// another thread holds the key's stripe.
+    #[must_use]
+    pub fn try_stop_waiting(&self, db: u8, key: Key<'_>, ticket: u64) -> bool {
+        let Some(mut stripe) = self.try_stripe(stripe_of(key.hash)) else { return false };
+        let shrunk = stripe.watches.remove_ticket(db, key, ticket);
         self.awaited.fetch_sub(shrunk.all, Ordering::Relaxed);
         self.awaited_endings.fetch_sub(shrunk.ending, Ordering::Relaxed);
+        true
     }
 
     /// Waits for stripes since the start. An uncontended lock adds no cost.
@@ -244,15 +252,15 @@ impl Keyspace {
 
     /// Adds and removes indexes of the tables in a stripe, as defined by [`Keyspace::set_indexes`].
     /// Holds the lock of the stripe during a scan of its partitions. Returns what is to be dropped,
-    /// and the number of bytes by which the data grew.
-    pub fn settle_indexes(&self, stripe: usize) -> (DeferredFree, isize) {
+    /// and the number of bytes by which the data grew; `None` if another thread holds the stripe.
+    pub fn settle_indexes(&self, stripe: usize) -> Option<(DeferredFree, isize)> {
         let mut trash = DeferredFree::default();
-        let mut locked = self.stripe(stripe);
+        let mut locked = self.try_stripe(stripe)?;
         let before = locked.bytes.cast_signed();
         locked.settle(&self.indexes, &mut trash);
         let grown_bytes = locked.bytes.cast_signed() - before;
         drop(locked);
-        (trash, grown_bytes)
+        Some((trash, grown_bytes))
     }
 
     /// Whether a field of a hash expires, and has not expired. Locks one stripe after the other.

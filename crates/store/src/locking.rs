@@ -137,6 +137,29 @@ impl Keyspace {
         Locked::new(self, params, Guards::One(self.guard(stripe)))
     }
 
+    /// Like [`Keyspace::lock_stripe`]. `None` if the stripe is not free when `give_up` becomes true.
+    pub fn lock_stripe_unless<'a>(
+        &'a self,
+        stripe: usize,
+        params: &'a Params,
+        give_up: impl Fn() -> bool,
+    ) -> Option<Locked<'a>> {
+        let index = stripe_number(stripe);
+        let stripe = match self.try_stripe(stripe) {
+            Some(stripe) => stripe,
+            None => self.wait_unless(stripe, give_up)?,
+        };
+        Some(Locked::new(self, params, Guards::One(Guard { index, stripe })))
+    }
+
+    /// Like [`Keyspace::lock_stripe`]. `None` if another thread holds the stripe, for work that can
+    /// be done later.
+    pub fn try_lock_stripe<'a>(&'a self, stripe: usize, params: &'a Params) -> Option<Locked<'a>> {
+        let index = stripe_number(stripe);
+        let stripe = self.try_stripe(stripe)?;
+        Some(Locked::new(self, params, Guards::One(Guard { index, stripe })))
+    }
+
     /// Replays one logged mutation. `skip(stripe)` is true if a snapshot of that stripe already
     /// holds it. Fails if the mutation does not fit the data.
     pub fn replay(
@@ -185,7 +208,7 @@ impl Keyspace {
 
     /// Visits keys of a database until about `count` were visited, one stripe lock at a time;
     /// expired ones count. Every key that is present from the first to the last call of a scan is
-    /// visited.
+    /// visited. Ends early at a stripe that is not free when `give_up` becomes true.
     ///
     /// Returns the cursor for the next call, and the log position of the visited data (0: durable
     /// or empty).
@@ -195,12 +218,13 @@ impl Keyspace {
         cursor: ScanCursor,
         count: usize,
         params: &Params,
+        give_up: impl Fn() -> bool,
         mut visit: impl FnMut(&Locked<'_>, Seen<'_>),
     ) -> (ScanCursor, u64) {
         let (mut stripe, mut place) = cursor.split();
         let (mut seen, mut gate) = (0, 0);
         while stripe < STRIPES {
-            let locked = self.lock_stripe(stripe, params);
+            let Some(locked) = self.lock_stripe_unless(stripe, params, &give_up) else { break };
             gate = gate.max(locked.gate_all());
             loop {
                 place = locked.scan_step(db, place, |key| {

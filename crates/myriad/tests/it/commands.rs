@@ -184,9 +184,20 @@ fn failed_items_are_accounted() {
 /// A run with a log that was killed is continued by the same command.
 #[test]
 fn a_killed_run_is_continued() {
+    check_continued("continued", &[], 5_000);
+}
+
+/// The processes of a run end when the one is killed that has started them: otherwise they would
+/// hold the log.
+#[test]
+fn a_killed_run_of_processes_is_continued() {
+    check_continued("continued-processes", &["--processes"], 500);
+}
+
+fn check_continued(name: &str, mode: &[&str], count: u32) {
     const WINDOW: usize = 16;
-    let dir = scratch("continued");
-    let given = lines(5_000);
+    let dir = scratch(name);
+    let given = lines(count);
     let (input, results, log) = (dir.join("input"), dir.join("results"), dir.join("log"));
     std::fs::write(&input, given.join("\n")).unwrap();
     std::fs::create_dir(&log).unwrap();
@@ -206,6 +217,7 @@ fn a_killed_run_is_continued() {
         "--log",
         log.to_str().unwrap(),
     ];
+    let options = [&options[..], mode].concat();
     let part = Part::start("run", &options);
     // A result can reach the file before the log; results beyond the window show that the log has
     // the first ones.
@@ -216,7 +228,7 @@ fn a_killed_run_is_continued() {
     let output = run(&options, b"");
     assert!(output.status.success(), "{output:?}");
     let account = String::from_utf8_lossy(&output.stdout);
-    assert!(!account.contains("generated  5000 tasks"), "{account}");
+    assert!(!account.contains(&format!("generated  {count} tasks")), "{account}");
     assert_eq!(text(&results), given.join("\n") + "\n");
     // Another input is not the same run.
     std::fs::write(&input, "other\n").unwrap();

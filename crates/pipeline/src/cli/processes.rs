@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::arguments::Arguments;
 use super::console::Console;
 use super::print;
+use crate::parent::PARENT;
 use crate::status::Status;
 
 const TURN: Duration = Duration::from_millis(10);
@@ -66,6 +67,7 @@ impl Part {
         let mut child = Command::new(program)
             .args(["pipeline", role, "--json"])
             .args(options)
+            .env(PARENT, std::process::id().to_string())
             // Only this process handles Ctrl-C, and ends the others in order.
             .process_group(0)
             .stdin(Stdio::null())

@@ -21,6 +21,7 @@ use crate::generator::{self, GeneratorOptions, GeneratorSummary};
 use crate::local::{self, LocalOptions, LocalSummary};
 use crate::message::Account;
 use crate::monitor::{self, MonitorOptions};
+use crate::parent::end_with_parent;
 use crate::status::Status;
 use crate::task::{Kernel, Maker};
 use crate::uniform;
@@ -35,6 +36,7 @@ fn role(
 ) -> Result<Job> {
     job(parser, name, about, table, Arguments::check, move |loaded| {
         log_to_stderr()?;
+        end_with_parent()?;
         run(&loaded)
     })
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::thread::Scope;
-use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::collector::sink::DURABLE_PAUSE;
 use crate::collector::stream::{JoinRequest, Stream};
 use crate::collector::{STREAMS_MAX, Shared, refuse};
 use crate::frame::{Header, Kind, encode_pairs};
@@ -15,8 +15,6 @@ use crate::task::Plan;
 
 /// Pairs in one message, 16 bytes each.
 const PAIRS_MAX: usize = 4096;
-/// Interval at which the log is polled while an acknowledgement waits for durability.
-const DURABLE_PAUSE: Duration = Duration::from_micros(200);
 
 pub(super) fn serve<'scope>(
     scope: &'scope Scope<'scope, '_>,

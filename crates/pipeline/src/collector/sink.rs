@@ -11,8 +11,10 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use binlog::{AppendError, FileDisk, Log, Lsn, Options, Record, SyncPolicy, WriterHandle};
@@ -28,6 +30,11 @@ const KIND_EPOCH: u8 = 1;
 const KIND_BATCH: u8 = 2;
 const KIND_RESULTS: u8 = 3;
 const BATCH_RECORD_BYTES: usize = 40;
+/// Time to wait for the lock of the log.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
+/// Interval at which the log is polled for durability.
+pub(super) const DURABLE_PAUSE: Duration = Duration::from_micros(200);
 /// One lane: the threads of a stream append under one lock.
 const LANE: usize = 0;
 
@@ -46,7 +53,6 @@ pub struct RecoveredStream {
 pub struct Sink {
     log: Arc<Log>,
     writer: Mutex<Option<WriterHandle>>,
-    clock: Clock,
     room: Arc<(Mutex<()>, Condvar)>,
 }
 
@@ -59,7 +65,7 @@ impl Sink {
         make_task: &Maker,
         results: Option<&ResultsOptions>,
     ) -> Result<(Self, BTreeMap<u64, RecoveredStream>)> {
-        let disk = FileDisk::open(dir).with_context(|| format!("open {}", dir.display()))?;
+        let disk = open_disk(dir).with_context(|| format!("open {}", dir.display()))?;
         let mut replayed = Replay { make_task, results, streams: BTreeMap::new() };
         let options = Options { sync: SyncPolicy::Always, ..Options::default() };
         let mut replay = |record: Record<'_>| replayed.record(&record).map_err(Into::into);
@@ -77,7 +83,7 @@ impl Sink {
         );
         let writer =
             log.spawn_writer(move || clock.now()).context("could not start the log writer")?;
-        Ok((Self { log, writer: Mutex::new(Some(writer)), clock, room }, replayed.streams))
+        Ok((Self { log, writer: Mutex::new(Some(writer)), room }, replayed.streams))
     }
 
     pub fn append_epoch(&self, stream: u64, epoch: u32, plan: &Plan) -> Result<Lsn> {
@@ -108,13 +114,16 @@ impl Sink {
     pub fn wait_for_space(&self) {
         while !self.log.has_room(LANE) {
             let mut guard = self.room.0.lock();
-            self.room.1.wait_for(&mut guard, std::time::Duration::from_millis(1));
+            self.room.1.wait_for(&mut guard, Duration::from_millis(1));
         }
     }
 
     /// Waits until everything up to `lsn` is durable. Fails if it never will be.
     pub fn wait_until_durable(&self, lsn: Lsn) -> Result<()> {
-        self.log.wait_durable(lsn, &|| self.clock.now()).context("the collector's log")
+        while !self.is_durable(lsn)? {
+            std::thread::sleep(DURABLE_PAUSE);
+        }
+        Ok(())
     }
 
     /// Starts a group commit if none is running.
@@ -139,6 +148,22 @@ impl Sink {
         match self.writer.lock().take() {
             Some(writer) => Ok(writer.stop().context("close the collector's log")?),
             None => Ok(()),
+        }
+    }
+}
+
+/// Waits for a collector that is about to end, for example because its parent was killed.
+fn open_disk(dir: &Path) -> io::Result<FileDisk> {
+    let started = Instant::now();
+    loop {
+        match FileDisk::open(dir) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if started.elapsed() > LOCK_WAIT_MAX {
+                    return Err(error);
+                }
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            opened => return opened,
         }
     }
 }

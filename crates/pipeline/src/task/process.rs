@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
+use crate::parent::PARENT;
+
 /// Time between the end of its input, SIGTERM, and SIGKILL.
 const GRACE: Duration = Duration::from_secs(1);
 const EXIT_PAUSE: Duration = Duration::from_millis(2);
@@ -45,6 +47,8 @@ impl Process {
             // A group of its own: it can be killed with its descendants, and Ctrl-C does not reach
             // it before its items are done.
             .process_group(0)
+            // The command is not a part of the run.
+            .env_remove(PARENT)
             // Otherwise Python keeps answers in its buffer.
             .env("PYTHONUNBUFFERED", "1")
             .stdin(Stdio::piped())

@@ -9,6 +9,7 @@ use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Done, Flags};
 use super::context::CommandContext;
+use super::execute::Contended;
 use super::fail::Fail;
 use super::registry::REGISTRY;
 use super::session::{Requests, Session, Wait, WaitReply};
@@ -17,6 +18,7 @@ use crate::engine::blocked::{
 };
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
+use crate::engine::leftovers::Leftover;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::refusal::LOG_FAILED;
 use crate::engine::server_state::ServerState;
@@ -194,8 +196,8 @@ impl Session {
         client.cancel();
         shared.blocked.remove(client.ticket);
         for bytes in &client.request.keys {
-            let key = shared.keyspace.key(bytes);
-            shared.keyspace.stop_waiting(client.connection.db, key, client.ticket);
+            let ticket = Leftover::Ticket { db: client.connection.db, number: client.ticket };
+            reactor.leftovers.leave(&shared.keyspace, bytes, ticket);
         }
         reactor.accounts.resp().unqueue(&mut self.charges);
     }
@@ -248,7 +250,12 @@ impl ReactorContext<'_> {
 
     fn serve_clients(&mut self, ready: &ReadyKey, left: &mut usize) -> Served {
         let mut first = ready.first_ticket;
-        while let Some(ticket) = self.next_ticket(ready, first) {
+        loop {
+            let ticket = match self.next_ticket(ready, first) {
+                Ok(Some(ticket)) => ticket,
+                Ok(None) => return Served::All,
+                Err(Contended) => return Served::UpTo(first),
+            };
             first = ticket + 1;
             let Some(client) = self.shared.blocked.get(ticket) else { continue };
             if *left == 0 {
@@ -263,12 +270,13 @@ impl ReactorContext<'_> {
                 Claim::Ended => {}
             }
         }
-        Served::All
     }
 
-    fn next_ticket(&self, ready: &ReadyKey, first: u64) -> Option<u64> {
-        let locked = self.shared.keyspace.lock_one(ready.hash, self.params);
-        locked.next_ticket(ready.db, ready.key(), first)
+    /// The next client that waits for the key, from a ticket on. An error: a slow script holds it.
+    fn next_ticket(&self, ready: &ReadyKey, first: u64) -> Result<Option<u64>, Contended> {
+        let is_slow = || self.shared.running_scripts.is_slow();
+        let locked = self.shared.keyspace.lock_one_unless(ready.hash, self.params, is_slow);
+        Ok(locked.ok_or(Contended)?.next_ticket(ready.db, ready.key(), first))
     }
 
     /// Runs the request of a client again at the time that it has set. Returns when it is to

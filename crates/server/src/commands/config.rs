@@ -203,8 +203,8 @@ fn resetstat(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     cx.shared.refusals.lock().reset_counts();
     cx.shared.stalls.reset();
     let shared = cx.shared;
-    let baseline =
-        Baseline::take(shared.links(), &shared.log, &shared.keyspace, &shared.free_thread);
+    let ServerState { log, keyspace, free_thread, .. } = shared;
+    let baseline = Baseline::take(shared.links(), log, keyspace, free_thread, cx.unix());
     shared.baseline.store(Arc::new(baseline));
     cx.reply.ok();
     Ok(())

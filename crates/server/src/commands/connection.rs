@@ -344,7 +344,12 @@ fn select_by_name(cx: &mut CommandContext<'_>, name: &[u8]) -> Done {
         return Err(Fail::NotInteger);
     }
     let hash = named_databases::stored_hash();
-    let names = cx.shared.keyspace.lock_one(hash, cx.locked.params());
+    let (shared, params) = (cx.shared, cx.locked.params());
+    let is_slow = || shared.running_scripts.is_slow();
+    let Some(names) = shared.keyspace.lock_one_unless(hash, params, is_slow) else {
+        cx.reactor.is_contended = true;
+        return Ok(());
+    };
     cx.session.db = named_databases::find(&names, name).ok_or(Fail::NotInteger)?;
     cx.gate = cx.gate.max(Gate::of(&names, PARTITIONS_DB, hash));
     drop(names);

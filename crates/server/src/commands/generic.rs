@@ -470,7 +470,9 @@ pub(super) fn scan_keys(
         (locked.scan(db, cursor, options.count, |seen| visit(locked, seen)), Gate::OPEN)
     } else {
         let keyspace = &cx.shared.keyspace;
-        let (next, position) = keyspace.scan(db, cursor, options.count, cx.locked.params(), visit);
+        let (params, scripts) = (cx.locked.params(), &cx.shared.running_scripts);
+        let is_slow = || scripts.is_slow();
+        let (next, position) = keyspace.scan(db, cursor, options.count, params, is_slow, visit);
         (next, Gate::from_store(position))
     };
     options.steps.check()?;

@@ -15,6 +15,7 @@ use super::registry::REGISTRY;
 use super::session::{Session, Transaction, Wait, WaitReply, Watched};
 use super::{connection, session};
 use crate::engine::functions::stored_hash;
+use crate::engine::leftovers::Leftover;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::ServerState;
 
@@ -196,7 +197,8 @@ pub(crate) fn end_watches(shared: &ServerState, reactor: &mut ReactorState, sess
     let Some(watched) = session.watched.take() else { return };
     reactor.accounts.resp().unwatch(watched.charged_bytes);
     for (db, key) in watched.keys.keys() {
-        shared.keyspace.unwatch(*db, shared.keyspace.key(key), &watched.flag);
+        let watch = Leftover::Watch { db: *db, flag: watched.flag.clone() };
+        reactor.leftovers.leave(&shared.keyspace, key, watch);
     }
 }
 

@@ -36,9 +36,10 @@ pub(crate) use key_events::KeyEvent;
 pub use key_events::KeyEvents;
 pub(crate) use reload::{Reading, Reload, read_again};
 pub use settings::{
-    AclPubsubDefault, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand, Durability,
-    FileMode, LogFormat, LogLevel, MasterAddress, MaxmemoryPolicy, OutputLimit, OutputLimits,
-    Password, Placement, ReplicaOf, Settings, TlsAuthClients, TlsAuthClientsUser, TlsProtocols,
+    AclPubsubDefault, CollectorUrl, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand,
+    Durability, FileMode, LogFormat, LogLevel, MasterAddress, MaxmemoryPolicy, OutputLimit,
+    OutputLimits, Password, Placement, ReplicaOf, Settings, TlsAuthClients, TlsAuthClientsUser,
+    TlsProtocols,
 };
 pub(crate) use settings::{Endpoint, Place};
 pub use table::OPTIONS;

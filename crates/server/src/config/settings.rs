@@ -4,8 +4,9 @@
 //! this module. Each field name ends in its unit.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::OnceLock;
 
 use base::units::{GIB, Limit, MIB};
@@ -249,15 +250,67 @@ impl fmt::Display for MasterAddress {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplicaOf(pub Option<MasterAddress>);
 
-/// Where a collector of OpenTelemetry receives OTLP over HTTP; empty: nowhere.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CollectorUrl(pub String);
+/// Where a collector of OpenTelemetry receives OTLP over HTTP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectorUrl {
+    /// A name or an IP address; one of IPv6 has no brackets.
+    pub host: String,
+    pub port: u16,
+    /// Empty, or a path without a slash at its end.
+    pub path: String,
+}
 
 impl CollectorUrl {
-    pub(crate) fn is_set(&self) -> bool {
-        !self.0.is_empty()
+    /// Parses `http://HOST:PORT` or `http://HOST:PORT/PATH`.
+    // Source: RFC 3986 3.2.2 (hosts), 3.3 (characters of a path)
+    fn parse(text: &str) -> Option<CollectorUrl> {
+        let rest = text.strip_prefix("http://")?;
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (host, port) = authority.rsplit_once(':')?;
+        let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = match bracketed {
+            Some(host) => host.parse::<Ipv6Addr>().ok().map(|_| host)?,
+            None => host,
+        };
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        if host.is_empty() || (bracketed.is_none() && !host.bytes().all(is_name)) {
+            return None;
+        }
+        let is_of_path = |byte: u8| byte.is_ascii_graphic() && !b"?#".contains(&byte);
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit()).then_some(port)?;
+        let port = digits.parse().ok().filter(|port| *port > 0)?;
+        let path = path.trim_end_matches('/');
+        path.bytes().all(is_of_path).then(|| CollectorUrl {
+            host: host.to_owned(),
+            port,
+            path: path.to_owned(),
+        })
+    }
+
+    /// Host and port, as in a URL.
+    pub(crate) fn authority(&self) -> String {
+        let CollectorUrl { host, port, .. } = self;
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 }
+
+impl FromStr for CollectorUrl {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<CollectorUrl, ()> {
+        CollectorUrl::parse(text).ok_or(())
+    }
+}
+
+impl fmt::Display for CollectorUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority(), self.path)
+    }
+}
+
+/// The collector of this server; `None`: there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OtlpEndpoint(pub Option<CollectorUrl>);
 
 /// Permissions of a file, written as an octal number; 0: whatever the process's mask leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -424,8 +477,8 @@ settings! {
         audit_log: bool = false,
         log_level: LogLevel = LogLevel::Info,
         log_format: LogFormat = LogFormat::Text,
+        otlp_endpoint: OtlpEndpoint = OtlpEndpoint::default(),
         /// Empty: standard error.
-        otlp_endpoint: CollectorUrl = CollectorUrl::default(),
         log_file: PathBuf = PathBuf::new(),
         internals: Internals = Internals::default(),
         experiments: Experiments = Experiments::default(),

@@ -7,7 +7,7 @@ use options::{Form, Kind, Value, ValueError};
 
 use super::key_events::KeyEvents;
 use super::settings::{
-    CollectorUrl, FileMode, MasterAddress, OutputLimit, OutputLimits, Password, ReplicaOf, Settings,
+    FileMode, MasterAddress, OtlpEndpoint, OutputLimit, OutputLimits, Password, ReplicaOf, Settings,
 };
 
 const NOT_ADDRESSES: ValueError =
@@ -88,20 +88,18 @@ impl Value for ReplicaOf {
     }
 }
 
-impl Value for CollectorUrl {
-    fn read(text: &str) -> Result<CollectorUrl, ValueError> {
+impl Value for OtlpEndpoint {
+    fn read(text: &str) -> Result<OtlpEndpoint, ValueError> {
         const ERROR: ValueError =
             ValueError::Invalid("argument must be a URL http://HOST:PORT, without TLS");
-        let place = text.strip_prefix("http://").unwrap_or_default();
-        let has_host = !place.is_empty() && !place.starts_with(['/', ':', '?', '#']);
-        if !text.is_empty() && (!has_host || place.contains(['?', '#', ' ', '@'])) {
-            return Err(ERROR);
+        if text.is_empty() {
+            return Ok(OtlpEndpoint(None));
         }
-        Ok(CollectorUrl(text.to_owned()))
+        text.parse().map(|url| OtlpEndpoint(Some(url))).map_err(|()| ERROR)
     }
 
     fn text(&self) -> String {
-        self.0.clone()
+        self.0.as_ref().map_or_else(String::new, ToString::to_string)
     }
 }
 
@@ -206,10 +204,28 @@ mod tests {
     #[test]
     fn a_collector_has_a_url_without_tls() {
         const ERROR: &str = "argument must be a URL http://HOST:PORT, without TLS";
-        for url in ["", "http://collector:4318", "http://[::1]:4318/prefix", "http://h"] {
+        for url in ["", "http://collector:4318", "http://[::1]:4318/prefix", "http://10.0.0.5:1"] {
             check("otlp-endpoint", url, Ok(url));
         }
-        for other in ["h:4318", "https://h", "http://", "http:///v1", "http://:1", "http://h/?a"] {
+        check("otlp-endpoint", "http://h:1/a/", Ok("http://h:1/a"));
+        for other in [
+            "h:4318",
+            "https://h:1",
+            "http://",
+            "http:///v1",
+            "http://h",
+            "http://:1",
+            "http://h:0",
+            "http://h:+1",
+            "http://h:65536",
+            "http://h:43l8",
+            "http://[h]:1",
+            "http://::1:1",
+            "http://u@h:1",
+            "http://h:1/?a",
+            "http://h:1/\r\nX: y",
+            "http://h\n:1",
+        ] {
             check("otlp-endpoint", other, Err(ERROR));
         }
     }

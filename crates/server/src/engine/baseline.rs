@@ -1,5 +1,6 @@
 //! Counters at the last CONFIG RESETSTAT: INFO shows the difference since then.
 
+use base::time::UnixMs;
 use binlog::Log;
 pub(crate) use reactor::Counters;
 use reactor::{AcceptorCounters, Links};
@@ -10,6 +11,8 @@ use crate::engine::free_thread::FreeThread;
 /// The counters at one moment; the default is server start.
 #[derive(Debug, Default)]
 pub(crate) struct Baseline {
+    /// The time of the last CONFIG RESETSTAT.
+    pub(crate) at: UnixMs,
     reactors: Vec<Counters>,
     acceptor: AcceptorCounters,
     log: LogCalls,
@@ -38,8 +41,10 @@ impl Baseline {
         log: &Log,
         keyspace: &Keyspace,
         free_thread: &FreeThread,
+        at: UnixMs,
     ) -> Baseline {
         Baseline {
+            at,
             reactors: (0..links.reactors()).map(|index| links.stats(index)).collect(),
             acceptor: links.acceptor_stats().read(),
             log: LogCalls::read(log),

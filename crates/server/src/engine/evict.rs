@@ -68,7 +68,10 @@ impl ReactorContext<'_> {
     fn evict(&mut self, db: u8, name: &[u8]) {
         let ReactorContext { shared, reactor, record, params, .. } = self;
         let key = shared.keyspace.key(name);
-        let locked = shared.keyspace.lock_one(key.hash, params);
+        // A script that holds the stripe by now may do so for long; another key is found.
+        let Some(locked) = shared.keyspace.lock_one_unless(key.hash, params, || true) else {
+            return;
+        };
         let mut unit = Unit::new(shared, reactor, record, locked);
         if !unit.contains(db, key) && !unit.is_overdue(db, key) {
             return; // deleted in the meantime

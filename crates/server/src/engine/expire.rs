@@ -77,9 +77,10 @@ impl ReactorContext<'_> {
         }
     }
 
+    /// Does nothing if another thread holds the stripe: a script may for long.
     fn expire_some(&mut self, stripe: usize) {
         let ReactorContext { shared, params, reactor, record, .. } = self;
-        let locked = shared.keyspace.lock_stripe(stripe, params);
+        let Some(locked) = shared.keyspace.try_lock_stripe(stripe, params) else { return };
         let mut unit = Unit::new(shared, reactor, record, locked);
         for _ in 0..KEYS_PER_LOCK_MAX {
             if unit.record_bytes() > RECORD_BYTES_MAX {
@@ -110,7 +111,8 @@ impl ReactorContext<'_> {
                 if !can_expire(shared, reactor) {
                     return;
                 }
-                let locked = shared.keyspace.lock_stripe(stripe_of(&some[0]), params);
+                let stripe = stripe_of(&some[0]);
+                let Some(locked) = shared.keyspace.try_lock_stripe(stripe, params) else { break };
                 let mut unit = Unit::new(shared, reactor, record, locked);
                 for name in some {
                     let key = unit.key(name);

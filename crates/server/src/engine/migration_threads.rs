@@ -34,6 +34,8 @@ const REPLY_BYTES_MAX: usize = 64 * 1024;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Interval at which a thread that waits checks whether the server stops.
 const SLICE: Duration = Duration::from_millis(20);
+/// Time between two attempts to lock a stripe.
+const STRIPE_REST: Duration = Duration::from_millis(1);
 
 const DELETED: KeyEvent = KeyEvent { class: KeyEvents::GENERIC, name: "del" };
 
@@ -62,7 +64,10 @@ fn work(shared: &ServerState, number: usize) {
         }
         let deleted = delete(shared, &mut reactor, &mut record, &migration, &acknowledged);
         for key in &migration.keys {
-            shared.keyspace.unwatch(migration.db, shared.keyspace.key(&key.name), &key.changed);
+            let named = shared.keyspace.key(&key.name);
+            while !shared.keyspace.try_unwatch(migration.db, named, &key.changed) {
+                std::thread::sleep(STRIPE_REST);
+            }
         }
         let (gate, deleted) = match deleted {
             Ok(Deleted { gate, is_complete: true }) => (gate, Ok(())),

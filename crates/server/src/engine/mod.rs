@@ -40,6 +40,7 @@ pub(crate) mod invalidations;
 pub(crate) mod key_usage;
 pub(crate) mod latency;
 pub(crate) mod latency_counts;
+pub(crate) mod leftovers;
 pub(crate) mod line_writer;
 pub(crate) mod link_state;
 pub(crate) mod local_tables;

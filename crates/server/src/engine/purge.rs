@@ -88,7 +88,8 @@ impl ReactorContext<'_> {
     fn forget_deletions(&mut self, stripe: usize) {
         let before_ms = self.params.now().0.saturating_sub(DELETION_GRACE_MS);
         let ReactorContext { shared, params, reactor, record, .. } = self;
-        let locked = shared.keyspace.lock_stripe(stripe, params);
+        // A stripe that a script holds is visited in the next scan.
+        let Some(locked) = shared.keyspace.try_lock_stripe(stripe, params) else { return };
         let mut unit = Unit::new(shared, reactor, record, locked);
         unit.keep_versions();
         for (db, name) in unit.old_deletions(before_ms * 1000, DELETIONS_PER_LOCK_MAX) {
@@ -102,7 +103,7 @@ impl ReactorContext<'_> {
     fn purge(&mut self, stripe: usize, table: TableId, gc_before: Seconds) {
         let now = self.now_seconds();
         let ReactorContext { shared, params, reactor, record, .. } = self;
-        let locked = shared.keyspace.lock_stripe(stripe, params);
+        let Some(locked) = shared.keyspace.try_lock_stripe(stripe, params) else { return };
         let mut unit = Unit::new(shared, reactor, record, locked);
         let found = unit.garbage(table, now, gc_before).take(PARTITIONS_PER_LOCK_MAX);
         let found: Vec<(i64, Vec<u8>)> = found.map(|(token, key)| (token, key.to_vec())).collect();

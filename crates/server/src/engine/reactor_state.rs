@@ -7,6 +7,7 @@ use crate::engine::command_log::{Taken, Thresholds};
 use crate::engine::functions::Libraries;
 use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Sampler;
+use crate::engine::leftovers::Leftovers;
 use crate::engine::monitor_feeds::{RequestSource, monitor_line};
 use crate::engine::published::LocalCounters;
 use crate::engine::pubsub::{
@@ -85,6 +86,8 @@ pub(crate) struct ReactorState {
     pub(crate) runs_script: bool,
     /// A command could not run, because a slow script holds what it needs.
     pub(crate) is_contended: bool,
+    /// What clients have left in stripes.
+    pub(crate) leftovers: Leftovers,
     /// Libraries of functions as the running command or transaction has changed them.
     pub(crate) new_libraries: Option<Arc<Libraries>>,
     pub(crate) random: SmallRng,
@@ -149,6 +152,7 @@ impl ReactorState {
             script_wait_ns: 0,
             runs_script: false,
             is_contended: false,
+            leftovers: Leftovers::default(),
             new_libraries: None,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
             key_sampler: Sampler::new(!shared.keyspace.seed() ^ (index as u64 + 1)),

@@ -45,6 +45,9 @@ const KILLED: u8 = 3;
 /// Time after which a script is slow: reactors do not wait for it.
 const SLOW_NS: u64 = 2_000_000;
 
+/// Time after which a request that began is refused instead of waiting for a script.
+const TOO_SLOW_NS: u64 = 50_000_000;
+
 /// Errors of requests that wait for a script or function for too long.
 // Source: Redis 7.2 `server.c`, `shared.slowevalerr` and `shared.slowscripterr`
 const BUSY_SCRIPT: &str = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or \
@@ -132,6 +135,13 @@ impl RunningScripts {
     #[cold]
     pub(crate) fn is_slow(&self) -> bool {
         self.slow_ns().is_some()
+    }
+
+    /// Whether a script is too slow for a request that has begun: it fails instead of waiting, so
+    /// that its reactor serves others.
+    #[cold]
+    pub(crate) fn are_too_slow(&self) -> bool {
+        self.slow_ns().is_some_and(|ns| ns >= TOO_SLOW_NS)
     }
 
     /// Whether the script of a reactor is slow.

@@ -122,6 +122,7 @@ impl ReactorHandler {
             self.expire_due();
             self.purge_old(hz);
         }
+        self.reactor.leftovers.remove(&self.shared.keyspace);
         self.tidy_prepared();
         self.survey(cx, connections);
         self.account_memory();
@@ -188,7 +189,10 @@ impl ReactorHandler {
         let reactors = self.shared.reactors.regular;
         let start = self.reactor.clock.now();
         while self.next_index_stripe < STRIPES {
-            let (trash, grown_bytes) = keyspace.settle_indexes(self.next_index_stripe);
+            let Some((trash, grown_bytes)) = keyspace.settle_indexes(self.next_index_stripe) else {
+                // In a later turn, the next tick's at the latest.
+                return;
+            };
             self.reactor.store_bytes += grown_bytes;
             self.shared.free_thread.free(trash);
             self.next_index_stripe += reactors;

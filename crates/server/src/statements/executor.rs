@@ -7,6 +7,7 @@ use std::sync::Arc;
 use cql::error::CqlError;
 use cql::plan::prepared::PreparedStatement;
 use cql::roles::Access;
+use store::Locked;
 use wire::cql::Parameters;
 
 use super::execute::Paused;
@@ -110,4 +111,23 @@ impl CqlExecutor<'_> {
         }
         Ok(())
     }
+
+    /// Locks the stripe of one key or partition, unless a script holds it for too long.
+    pub(super) fn lock_one(&self, hash: u64) -> Result<Locked<'_>, CqlError> {
+        let is_too_slow = || self.shared.running_scripts.are_too_slow();
+        let locked = self.shared.keyspace.lock_one_unless(hash, self.params, is_too_slow);
+        locked.ok_or_else(held_by_script)
+    }
+
+    /// Locks a stripe, unless a script holds it for too long.
+    pub(super) fn lock_stripe(&self, stripe: usize) -> Result<Locked<'_>, CqlError> {
+        let is_too_slow = || self.shared.running_scripts.are_too_slow();
+        let locked = self.shared.keyspace.lock_stripe_unless(stripe, self.params, is_too_slow);
+        locked.ok_or_else(held_by_script)
+    }
+}
+
+/// Drivers retry a statement after this error.
+pub(super) fn held_by_script() -> CqlError {
+    CqlError::Overloaded("A script of the Redis protocol holds the data; try again".to_owned())
 }

@@ -10,7 +10,7 @@ use store::Mutation;
 use uuid::Uuid;
 
 use super::execute::check_writes;
-use super::executor::CqlExecutor;
+use super::executor::{CqlExecutor, held_by_script};
 use super::stored_schema::{self, Batch, Last, cells_of, local_row, table_id};
 use crate::engine::commit::Unit;
 use crate::engine::context::ReactorContext;
@@ -214,11 +214,13 @@ impl CqlExecutor<'_> {
             Mutation::Partition { key, .. } => Some(key.hash()),
             _ => None,
         });
+        let is_too_slow = || shared.running_scripts.are_too_slow();
         let locked = if truncates {
-            shared.keyspace.lock_all(params)
+            shared.keyspace.lock_all_unless(params, is_too_slow)
         } else {
-            shared.keyspace.lock(hashes, params)
+            shared.keyspace.lock_unless(hashes, params, is_too_slow)
         };
+        let locked = locked.ok_or_else(held_by_script)?;
         let mut unit = Unit::new(shared, reactor, record, locked);
         unit.admit(bytes.len(), u64::MAX)
             .map_err(|_| CqlError::invalid("The change is too long for one record of the log"))?;

@@ -4,7 +4,7 @@
 // Source: opentelemetry-proto 1.5, `metrics.proto`, `trace.proto` and "JSON Protobuf Encoding";
 // semantic conventions 1.30, "Database client calls" (names of attributes)
 
-use std::fmt::{Display, Write as _};
+use std::fmt::Display;
 use std::net::SocketAddr;
 
 use base::time::UnixMs;
@@ -18,6 +18,9 @@ use crate::http::metrics::{Distribution, Format, Kind, Labels};
 const CUMULATIVE: u8 = 2;
 /// `SpanKind`: the server's side of a request.
 const SPAN_KIND_SERVER: u8 = 2;
+
+/// Digits of an identifier of a trace that are the same for all requests of a process.
+const HALF_TRACE_DIGITS: usize = 16;
 
 /// The server that sends a message.
 #[derive(Debug)]
@@ -49,6 +52,7 @@ impl Source {
 
     /// An `ExportTraceServiceRequest`: each request is a trace of its own.
     pub(super) fn spans(&self, requests: &[LoggedCommand]) -> Value {
+        let span = |request| span(&self.run_id, request);
         let spans: Vec<Value> = requests.iter().map(span).collect();
         json!({ "resourceSpans": [{
             "resource": self.resource(),
@@ -70,17 +74,18 @@ fn unix_ns(at: UnixMs) -> u64 {
     at.0.saturating_mul(1_000_000)
 }
 
-/// Hexadecimal digits; a value of zeros would be invalid.
-fn random_id(bytes: usize) -> String {
-    let mut digits = String::with_capacity(2 * bytes);
-    for _ in 0..bytes {
-        let _ = write!(digits, "{:02x}", rand::random_range(1..=u8::MAX));
-    }
-    digits
+/// Hexadecimal digits of a span, and of the second half of its trace. A collector that receives a
+/// span again finds the same ones. Zeros would be invalid.
+fn span_id(request: &LoggedCommand) -> String {
+    // Odd, so that no two numbers have the same product; its bits look random.
+    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    format!("{:016x}", (request.id + 1).wrapping_mul(FACTOR))
 }
 
-/// A request of the slow log. It has the time of its start, and how long it took.
-fn span(request: &LoggedCommand) -> Value {
+/// A request of the slow log. It has the time of its start, in CQL that of the turn in which it
+/// started, and how long it took.
+fn span(run_id: &str, request: &LoggedCommand) -> Value {
+    let (span_id, of_run) = (span_id(request), &run_id[..HALF_TRACE_DIGITS]);
     let words: Vec<_> = request.args.iter().map(|arg| String::from_utf8_lossy(arg)).collect();
     let name = words.first().map(|word| word.to_ascii_uppercase()).unwrap_or_default();
     let began = unix_ns(request.at);
@@ -99,8 +104,8 @@ fn span(request: &LoggedCommand) -> Value {
         attributes.push(text("myriad.client.name", &request.client_name));
     }
     json!({
-        "traceId": random_id(16),
-        "spanId": random_id(8),
+        "traceId": format!("{of_run}{span_id}"),
+        "spanId": span_id,
         "name": name,
         "kind": SPAN_KIND_SERVER,
         "startTimeUnixNano": began.to_string(),
@@ -113,8 +118,12 @@ fn span(request: &LoggedCommand) -> Value {
 #[derive(Debug)]
 pub(super) struct Metrics {
     families: Vec<Value>,
+    /// The current family, before its first point: one without points is not sent.
+    begun: Option<Value>,
     /// The field of the current family that has its points.
     field: &'static str,
+    /// Whether the points of the current family are not integers.
+    is_fraction: bool,
     started: String,
     now: String,
 }
@@ -122,7 +131,14 @@ pub(super) struct Metrics {
 impl Metrics {
     pub(super) fn new(started: UnixMs, now: UnixMs) -> Metrics {
         let (started, now) = (unix_ns(started).to_string(), unix_ns(now).to_string());
-        Metrics { families: Vec::new(), field: "gauge", started, now }
+        Metrics {
+            families: Vec::new(),
+            begun: None,
+            field: "gauge",
+            is_fraction: false,
+            started,
+            now,
+        }
     }
 
     fn push_point(&mut self, labels: Labels<'_>, mut point: Value) {
@@ -130,6 +146,7 @@ impl Metrics {
         point["attributes"] = attributes.into();
         point["startTimeUnixNano"] = self.started.as_str().into();
         point["timeUnixNano"] = self.now.as_str().into();
+        self.families.extend(self.begun.take());
         let family = self.families.last_mut().map(|family| &mut family[self.field]["dataPoints"]);
         family.and_then(Value::as_array_mut).expect("a family has begun").push(point);
     }
@@ -153,16 +170,19 @@ impl Format for Metrics {
         let name = name.strip_suffix("_total").unwrap_or(name);
         let mut family = json!({ "name": name, "description": help, "unit": unit(name) });
         family[self.field] = data;
-        self.families.push(family);
+        self.is_fraction = unit(name) == "s" || name.ends_with("_ratio");
+        self.begun = Some(family);
     }
 
     fn sample(&mut self, labels: Labels<'_>, value: &dyn Display) {
         let digits = value.to_string();
-        let point = match digits.parse::<i64>() {
-            Ok(_) => json!({ "asInt": digits }),
-            Err(_) => json!({ "asDouble": digits.parse::<f64>().unwrap_or_default() }),
-        };
-        self.push_point(labels, point);
+        if !self.is_fraction && digits.parse::<i64>().is_ok() {
+            return self.push_point(labels, json!({ "asInt": digits }));
+        }
+        // JSON has no other numbers.
+        if let Some(number) = digits.parse::<f64>().ok().filter(|number| number.is_finite()) {
+            self.push_point(labels, json!({ "asDouble": number }));
+        }
     }
 
     fn histogram(&mut self, labels: Labels<'_>, values: Distribution<'_>) {
@@ -182,12 +202,14 @@ impl Format for Metrics {
     }
 }
 
-/// The unit by UCUM: the last word of the name.
+/// The unit by UCUM: the last word of the name. Without one for counts: Prometheus appends `_ratio`
+/// to the names of gauges whose unit is 1.
 fn unit(name: &str) -> &'static str {
     match name.rsplit('_').next() {
         Some("seconds") => "s",
         Some("bytes") => "By",
-        _ => "1",
+        Some("ratio") => "1",
+        _ => "",
     }
 }
 
@@ -206,20 +228,26 @@ mod tests {
         metrics.sample(&[("command", "get")], &7);
         metrics.family("up_seconds", Kind::Gauge, "Time.");
         metrics.sample(&[], &"1.500");
+        metrics.sample(&[], &f64::NAN);
+        metrics.sample(&[], &2);
+        metrics.family("absent", Kind::Gauge, "It has no points.");
         let times = json!({ "startTimeUnixNano": "1000000", "timeUnixNano": "2000000" });
         let point = |mut point: Value| {
             point.as_object_mut().unwrap().extend(times.as_object().unwrap().clone());
             point
         };
         let expected = json!([
-            { "name": "calls", "description": "Calls.", "unit": "1", "sum": {
+            { "name": "calls", "description": "Calls.", "unit": "", "sum": {
                 "isMonotonic": true, "aggregationTemporality": 2, "dataPoints": [point(json!({
                     "asInt": "7",
                     "attributes": [{ "key": "command", "value": { "stringValue": "get" } }],
                 }))],
             } },
             { "name": "up_seconds", "description": "Time.", "unit": "s", "gauge": {
-                "dataPoints": [point(json!({ "asDouble": 1.5, "attributes": [] }))],
+                "dataPoints": [
+                    point(json!({ "asDouble": 1.5, "attributes": [] })),
+                    point(json!({ "asDouble": 2.0, "attributes": [] })),
+                ],
             } },
         ]);
         assert_eq!(Value::from(metrics.families), expected);
@@ -251,12 +279,13 @@ mod tests {
             peer: "127.0.0.1:9".to_owned(),
             client_name: String::new(),
         };
-        let span = span(&request);
+        let run_id = "0123456789abcdef0123";
+        let span = span(run_id, &request);
         assert_eq!((&span["name"], &span["kind"]), (&json!("GET"), &json!(2)));
         assert_eq!(span["startTimeUnixNano"], "5000000");
         assert_eq!(span["endTimeUnixNano"], "6500000");
-        assert_eq!(span["traceId"].as_str().unwrap().len(), 32);
-        assert_eq!(span["spanId"].as_str().unwrap().len(), 16);
+        let id = span["spanId"].as_str().unwrap();
+        assert_eq!((id.len(), &span["traceId"]), (16, &json!(format!("0123456789abcdef{id}"))));
         let attributes = span["attributes"].as_array().unwrap();
         let found: Vec<_> =
             attributes.iter().map(|one| (one["key"].as_str().unwrap(), &one["value"])).collect();

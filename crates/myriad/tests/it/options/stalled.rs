@@ -1,20 +1,32 @@
-//! A server whose only reactor runs a script without an end.
+//! A server of which a reactor runs a script without an end.
 
 use std::io::Write;
+use std::net::TcpStream;
 
 use super::fixture::{Server, ask, happens, read_reply, request};
 
 /// Starts the script, and returns its connection. The script is slow when this returns.
-fn stall(server: &Server) -> std::net::TcpStream {
-    let mut admin = server.connect("admin");
+fn stall(server: &Server) -> TcpStream {
     let mut runner = server.connect("resp");
-    runner.write_all(&request(&["EVAL", "while true do end", "0"])).unwrap();
+    run(server, &mut runner, "while true do end");
+    runner
+}
+
+/// Starts a script, which is slow when this returns.
+fn run(server: &Server, runner: &mut TcpStream, script: &str) {
+    let mut admin = server.connect("admin");
+    runner.write_all(&request(&["EVAL", script, "0"])).unwrap();
     let is_stalled = || {
         let stats = ask(&mut admin, &["INFO", "stats"]);
         stats.lines().any(|line| line.trim() == "reactor_stalls:1")
     };
     assert!(happens(is_stalled), "{}", server.text("stderr"));
-    runner
+}
+
+fn reactor_of(client: &mut TcpStream) -> String {
+    let info = ask(client, &["CLIENT", "INFO"]);
+    let mut fields = info.split(' ');
+    fields.find(|field| field.starts_with("reactor=")).expect("CLIENT INFO has it").to_owned()
 }
 
 fn start(label: &str, options: &[&str]) -> Server {
@@ -43,6 +55,35 @@ fn administrators_are_served_and_end_the_script() {
     assert!(read_reply(&mut runner).starts_with("-ERR Script killed by user"));
     assert_eq!(ask(&mut client, &["SET", "k", "v"]), "+OK");
     assert_eq!(ask(&mut runner, &["GET", "k"]), "v");
+}
+
+/// The other reactor's regular work, and what its clients leave behind, waits for no stripe.
+#[test]
+fn a_script_that_holds_all_data_delays_its_own_reactor_only() {
+    let options = ["--reactors", "2", "--hz", "100", "--busy-reply-threshold", "600000"];
+    let server = start("stalled-other", &options);
+    let mut runner = server.connect("resp");
+    let own = reactor_of(&mut runner);
+    let mut others: Vec<TcpStream> = (0..64).map(|_| server.connect("resp")).collect();
+    others.retain_mut(|client| reactor_of(client) != own);
+    let [first, watching, blocked, ..] = &mut others[..] else { panic!("all are on one reactor") };
+    assert_eq!(ask(first, &["SET", "due", "v", "PX", "1"]), "+OK");
+    assert_eq!(ask(watching, &["WATCH", "k"]), "+OK");
+    blocked.write_all(&request(&["BLPOP", "list", "0.5"])).unwrap();
+    run(&server, &mut runner, "while true do redis.call('DBSIZE') end");
+    watching.shutdown(std::net::Shutdown::Both).unwrap();
+    assert_eq!(read_reply(blocked), "*-1");
+    assert_eq!(ask(blocked, &["PING"]), "+PONG");
+    for _ in 0..50 {
+        assert_eq!(ask(first, &["PING"]), "+PONG");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // Ends early at a stripe that is not free.
+    let found = [ask(first, &["SCAN", "0"]), read_reply(first), read_reply(first)];
+    assert_eq!(found, ["*2", "0", "*0"]);
+    assert_eq!(ask(first, &["SCRIPT", "KILL"]), "+OK");
+    assert!(read_reply(&mut runner).starts_with("-ERR Script killed by user"));
+    assert_eq!(ask(first, &["SET", "k", "v"]), "+OK");
 }
 
 #[test]

@@ -24,7 +24,7 @@ use super::write::{BoundWrite, SEVERAL_PARTITIONS};
 use crate::engine::commit::Unit;
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::is_gated;
-use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn};
+use crate::statements::executor::{ClientState, CqlExecutor, Executed, Turn, held_by_script};
 use crate::statements::result_sink::ResultSink;
 
 /// Limit of the unprepared statements in a BATCH message. Planning cannot pause, so their number is
@@ -319,7 +319,10 @@ impl CqlExecutor<'_> {
             let reason = "TRUNCATE is not possible on a server with a server-id: delete the rows";
             return Err(CqlError::Invalid(reason.to_owned()));
         }
-        let locked = self.context.shared.keyspace.lock_all(self.context.params);
+        let shared = self.context.shared;
+        let is_too_slow = || shared.running_scripts.are_too_slow();
+        let locked = shared.keyspace.lock_all_unless(self.context.params, is_too_slow);
+        let locked = locked.ok_or_else(held_by_script)?;
         let mut unit =
             Unit::new(self.context.shared, self.context.reactor, self.context.record, locked);
         let mutation = Mutation::Truncate { table: table_id(table) };

@@ -58,7 +58,7 @@ impl Scan<'_> {
         let table = table_id(&self.plan.table);
         self.each_key(keys, |scan, key, resume| {
             let place = key.place(table);
-            let locked = engine.shared.keyspace.lock_one(place.hash(), engine.params);
+            let locked = engine.lock_one(place.hash())?;
             *gate = (*gate).max(Gate::of(&locked, PARTITIONS_DB, place.hash()));
             let Some(partition) = locked.partition(place) else { return Ok(Next::Continue) };
             let begin = resume.as_ref().map_or(Start::Partition(key.token, &key.bytes), start);
@@ -131,7 +131,7 @@ impl Scan<'_> {
             return Ok(Next::Continue);
         }
         for stripe in first..=stripe_of_token(tokens.last).min(STRIPES - 1) {
-            let locked = engine.shared.keyspace.lock_stripe(stripe, engine.params);
+            let locked = engine.lock_stripe(stripe)?;
             *gate = (*gate).max(Gate::of_all(&locked));
             let begin = resumed.as_ref().filter(|_| stripe == first);
             let begin = begin.map_or(Start::Token(tokens.first), start);

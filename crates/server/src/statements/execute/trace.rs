@@ -11,7 +11,7 @@ use store::{Expiry, Mutation, RowKey, Seconds, Stamp, Write};
 use super::change::Packed;
 use super::keys::{Key, table_id};
 use crate::engine::commit::Unit;
-use crate::statements::executor::{ClientState, CqlExecutor};
+use crate::statements::executor::{ClientState, CqlExecutor, held_by_script};
 use crate::statements::traces::{TTL, Trace, time_uuid};
 
 const KEYSPACE: &str = "system_traces";
@@ -63,7 +63,10 @@ impl CqlExecutor<'_> {
         let keys = keys.collect::<Result<Vec<_>, CqlError>>()?;
         let places = || keys.iter().map(|(table, key)| key.place(*table));
         let hashes = places().map(|place| place.hash());
-        let locked = self.context.shared.keyspace.lock(hashes, self.context.params);
+        let shared = self.context.shared;
+        let is_too_slow = || shared.running_scripts.are_too_slow();
+        let locked = shared.keyspace.lock_unless(hashes, self.context.params, is_too_slow);
+        let locked = locked.ok_or_else(held_by_script)?;
         let mut unit =
             Unit::new(self.context.shared, self.context.reactor, self.context.record, locked);
         for (key, (_, packed)) in places().zip(&parts) {

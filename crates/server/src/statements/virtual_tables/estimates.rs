@@ -27,7 +27,10 @@ fn estimates(cx: &VirtualTableContext<'_>) -> Vec<Estimate> {
     let middle = stripe_of_token(TOKEN.parse().expect("a number"));
     let mut sums = vec![[(0_u64, 0_u64); 2]; tables.len()];
     for stripe in 0..STRIPES {
-        let locked = cx.shared.keyspace.lock_stripe(stripe, cx.params);
+        let is_too_slow = || cx.shared.running_scripts.are_too_slow();
+        // They are estimates without what a script holds, too.
+        let locked = cx.shared.keyspace.lock_stripe_unless(stripe, cx.params, is_too_slow);
+        let Some(locked) = locked else { continue };
         for (table, sums) in tables.iter().zip(&mut sums) {
             let (partitions, bytes) = locked.table_stats(TableId(table.id.as_u128()));
             let half = &mut sums[usize::from(stripe >= middle)];

@@ -31,7 +31,7 @@ impl Scan<'_> {
     ) -> Result<Next, CqlError> {
         self.each_key(keys, |scan, key, resume| {
             let found = engine.shared.keyspace.key(&key.bytes);
-            let locked = engine.shared.keyspace.lock_one(found.hash, engine.params);
+            let locked = engine.lock_one(found.hash)?;
             *gate = (*gate).max(Gate::of(&locked, DB, found.hash));
             scan.redis_value(&locked, (&key.bytes, found), resume)
         })
@@ -153,7 +153,7 @@ impl Scan<'_> {
         let mut resume = self.resume.take();
         let first = resume.as_ref().map_or(0, |state| keyspace.stripe_of_key(&state.key));
         for stripe in first..STRIPES {
-            let locked = keyspace.lock_stripe(stripe, engine.params);
+            let locked = engine.lock_stripe(stripe)?;
             *gate = (*gate).max(Gate::of_all(&locked));
             let mut keys: Vec<Vec<u8>> = Vec::new();
             let mut last: Vec<u8> = Vec::new();

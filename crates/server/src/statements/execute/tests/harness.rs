@@ -173,7 +173,8 @@ impl Server {
     /// Builds indexes, as the reactors do between requests.
     pub(super) fn settle_indexes(&mut self) {
         for stripe in 0..STRIPES {
-            self.reactor.store_bytes += self.shared.keyspace.settle_indexes(stripe).1;
+            self.reactor.store_bytes +=
+                self.shared.keyspace.settle_indexes(stripe).expect("no other thread").1;
         }
     }
 
