@@ -215,6 +215,7 @@ fn with_limit<T>(name: &str, limit: Duration, run: impl FnOnce() -> T) -> T {
         scope.spawn(move || {
             if ended.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 println!("--- {name}: FAILED, still running after {limit:?}");
+                println!("{}", Tally { passed: 0, failed: 1 });
                 process::exit(1);
             }
         });

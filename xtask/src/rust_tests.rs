@@ -2,8 +2,10 @@
 //!
 //! `cargo test` runs one program after the other, and many of them mostly wait for processes.
 
+use std::env;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -14,9 +16,9 @@ use crate::tally::Tally;
 /// Number of programs that run at the same time; each has threads for all processors.
 const LANES: usize = 2;
 
-/// A program that runs longer than this on any machine waits for something that never happens. All
-/// its processes are then killed; its output names the tests that were running.
-const SECONDS_MAX: &str = "900";
+/// A program that runs longer than this on any machine waits for something that never happens. It is
+/// then killed; its output names the tests that were running.
+const SECONDS_MAX: &str = "600";
 
 /// Without `--tests`, every library is also built as examples in comments need it.
 const BUILD: &[&str] = &["test", "--quiet", "--workspace", "--tests", "--no-run"];
@@ -60,15 +62,33 @@ impl Program {
 
     /// Runs the program to its end. Returns its output and its counts.
     fn run(&self, seconds_max: &str) -> Result<(Vec<u8>, Tally)> {
-        let mut output = format!("  {}\n", self.path.display()).into_bytes();
-        let mut command = Command::new("sh");
-        command
-            .args(["-c", "exec timeout --verbose --signal=KILL \"$1\" \"$0\" --quiet 2>&1"])
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let log = env::temp_dir().join(format!("xtask-{}-{name}.log", process::id()));
+        // A file ends with the program: a pipe is open as long as what the program has left behind.
+        let file = File::create(&log).with_context(|| format!("create {}", log.display()))?;
+        let status = Command::new("timeout")
+            .args(["--foreground", "--verbose", "--signal=KILL", seconds_max])
             .arg(&self.path)
-            .arg(seconds_max)
+            .arg("--quiet")
             .current_dir(&self.folder)
-            .env("CARGO_MANIFEST_DIR", &self.folder);
-        let counted = steps::run_counted_to(&mut command, &mut output)?;
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .status()
+            .context("start timeout")?;
+        let text = fs::read(&log)?;
+        fs::remove_file(&log)?;
+        let mut output = format!("  {}\n", self.path.display()).into_bytes();
+        let mut counted = Tally::default();
+        for line in String::from_utf8_lossy(&text).lines() {
+            output.extend(format!("  {line}\n").bytes());
+            counted += Tally::parse(line).unwrap_or_default();
+        }
+        if !status.success() && counted.failed == 0 {
+            output.extend(format!("  {status}\n").bytes());
+            counted.failed += 1;
+        }
         Ok((output, counted))
     }
 }
@@ -97,9 +117,6 @@ fn build(root: &Path) -> Result<Vec<Program>> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -127,17 +144,22 @@ mod tests {
         assert!(output.contains("/bin/false"), "{output}");
     }
 
-    /// A program that never ends is a failure, too: it ends with the processes that it has started.
+    /// A program that never ends is a failure, too, also if it has started a process that has its
+    /// output.
     #[test]
     fn a_program_that_hangs_has_failed() {
-        let path = std::env::temp_dir().join(format!("xtask-hangs-{}", std::process::id()));
-        std::fs::write(&path, "#!/bin/sh\necho begun\nsleep 1000 &\nwait\n").unwrap();
-        std::fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+        let path = env::temp_dir().join(format!("xtask-hangs-{}", process::id()));
+        // Another process writes it: a program cannot be executed while a file of this one is open,
+        // which a child of another thread may have inherited.
+        let script = "#!/bin/sh\necho begun\nsleep 30 &\nwait\n";
+        let write = "printf '%s' \"$1\" >\"$0\" && chmod 700 \"$0\"";
+        let written = Command::new("sh").args(["-c", write]).arg(&path).arg(script).status();
+        assert!(written.unwrap().success());
         let program = Program { path: path.clone(), folder: "/".into() };
-        let (output, counted) = program.run("0.5").unwrap();
+        let (output, counted) = program.run("2").unwrap();
         assert_eq!(counted, Tally { passed: 0, failed: 1 });
         let output = String::from_utf8(output).unwrap();
         assert!(output.contains("begun") && output.contains("KILL"), "{output}");
-        std::fs::remove_file(&path).unwrap();
+        fs::remove_file(&path).unwrap();
     }
 }

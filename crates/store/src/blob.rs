@@ -353,19 +353,14 @@ impl<'a> BlobRef<'a> {
     /// Prefetches the first two cache lines of the block.
     #[inline]
     pub(crate) fn prefetch(self) {
-        (0..FIRST_LINES).for_each(|line| prefetch(self.line(line)));
+        prefetch(self.block.as_ptr());
+        prefetch(self.block.as_ptr().wrapping_add(LINE_BYTES));
     }
 
-    /// Prefetches the following lines, at most up to the first [`LINES_MAX`]. Reads the length of the
-    /// block.
+    /// Prefetches all lines, at most the first [`LINES_MAX`]. Reads the length of the block.
     #[inline]
-    pub(crate) fn prefetch_rest(self) {
-        let lines = (HEADER_BYTES + self.len()).div_ceil(LINE_BYTES).min(LINES_MAX);
-        (FIRST_LINES..lines).for_each(|line| prefetch(self.line(line)));
-    }
-
-    fn line(self, number: usize) -> *const u8 {
-        self.block.as_ptr().wrapping_add(number * LINE_BYTES)
+    pub(crate) fn prefetch_all(self) {
+        prefetch_block(self.block.as_ptr(), HEADER_BYTES + self.len());
     }
 }
 
@@ -403,9 +398,6 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
 }
 
 const LINE_BYTES: usize = 64;
-
-/// Cache lines of a block that are prefetched before its length is known.
-const FIRST_LINES: usize = 2;
 
 /// Most cache lines of one block that are prefetched.
 const LINES_MAX: usize = 6;

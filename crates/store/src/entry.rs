@@ -333,10 +333,10 @@ impl<'a> EntryRef<'a> {
         self.blob.prefetch();
     }
 
-    /// Prefetches the part of a small collection that [`EntryRef::prefetch`] has left.
+    /// Prefetches a small collection, of which [`EntryRef::prefetch`] knows no length.
     #[inline]
-    pub(crate) fn prefetch_rest(self) {
-        self.blob.prefetch_rest();
+    pub(crate) fn prefetch_all(self) {
+        self.blob.prefetch_all();
     }
 }
 

@@ -165,7 +165,10 @@ impl Stripe {
     pub(crate) fn prefetch_collection(&self, db: u8, hash: u64, depth: Depth) -> bool {
         let Some(entry) = self.dbs[db].table.likely(hash) else { return false };
         let Some(index) = entry.collection_index() else {
-            entry.prefetch_rest();
+            // The following passes are of other keys in the batch.
+            if depth == Depth::Slot {
+                entry.prefetch_all();
+            }
             return false;
         };
         self.objects.prefetch(index, depth)

@@ -35,10 +35,11 @@ pub(super) fn set(pid: Pid, seconds: i64) -> Result<()> {
     let function = find_function(pid, &memory)?;
     let code = code(seconds);
     ensure!(function.end - function.start >= code.len() as u64, "{FUNCTION} is too short");
-    halt_outside(pid, &function)?;
-    let written = memory.write_all_at(&code, function.start);
+    let halted = halt_outside(pid, &function);
+    let write = || memory.write_all_at(&code, function.start);
+    let written = halted.and_then(|()| write().context("write to the vDSO of a server"));
     kill_process(pid, Signal::CONT)?;
-    written.context("write to the vDSO of a server")
+    written
 }
 
 fn proc_path(pid: Pid, name: &str) -> String {
@@ -100,8 +101,12 @@ fn halt_outside(pid: Pid, function: &Range<u64>) -> Result<()> {
 /// Whether it is so for all threads. `check` has the thread's folder in `/proc`.
 fn all_threads(pid: Pid, check: impl Fn(&str) -> Result<bool>) -> Result<bool> {
     for task in fs::read_dir(proc_path(pid, "task"))? {
-        if !check(&task?.path().to_string_lossy())? {
-            return Ok(false);
+        let folder = task?.path();
+        match check(&folder.to_string_lossy()) {
+            Ok(false) => return Ok(false),
+            Err(error) if folder.exists() => return Err(error),
+            // It is so, or the thread has ended.
+            Ok(true) | Err(_) => {}
         }
     }
     Ok(true)

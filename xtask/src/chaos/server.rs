@@ -19,6 +19,17 @@ const CQL_PORT: u16 = 9042;
 const CLOCKS_S: [i64; 4] = [-3, 4, 0, 2];
 /// The longest time between two clocks.
 pub(super) const CLOCK_DIFFERENCE_MAX: Duration = Duration::from_secs(7);
+const _: () = {
+    let (mut one, max) = (0, CLOCK_DIFFERENCE_MAX.as_secs().cast_signed());
+    while one < CLOCKS_S.len() {
+        let mut other = 0;
+        while other < CLOCKS_S.len() {
+            assert!(CLOCKS_S[one] - CLOCKS_S[other] <= max);
+            other += 1;
+        }
+        one += 1;
+    }
+};
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(20);
 /// A server that does not answer the test for this long is stopped, or hangs.

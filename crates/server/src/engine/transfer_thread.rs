@@ -26,7 +26,7 @@ pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
             serve(&of_thread, clock::now(), &mut scratch);
         }
     };
-    let thread = std::thread::Builder::new().name("rdb".to_owned()).spawn(run)?;
+    let thread = std::thread::Builder::new().name("transfers".to_owned()).spawn(run)?;
     shared.transfers.set_thread(thread);
     Ok(())
 }

@@ -65,7 +65,7 @@ impl Transfers {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            tracing::error!("the thread that makes RDB files panicked");
+            tracing::error!("the transfer thread panicked");
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt::{Display, Write as _};
 
 use super::page::{Distribution, Format, Kind, Labels};
 
-/// A page under construction.
+/// The text of a page.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     text: String,
