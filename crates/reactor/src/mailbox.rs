@@ -193,6 +193,11 @@ impl<M> Mailbox<M> {
     pub fn send(&self, mail: M) -> Result<(), Undelivered<M>> {
         self.inbox.push(mail, MAILS_MAX).map_err(Undelivered)
     }
+
+    /// Whether the reactor has ended.
+    pub fn is_closed(&self) -> bool {
+        self.inbox.queue.lock().closed
+    }
 }
 
 #[cfg(test)]

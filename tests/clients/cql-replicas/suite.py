@@ -106,6 +106,10 @@ class Pair:
                 session.execute("INSERT INTO ks.t (p, v) VALUES (1, 0)")
             self.replica.follow(self.master)
             wait_for(self.replica.is_linked, "the replica does not follow")
+            # The Python driver cannot connect while a server finds another one: it replaces the host to which it
+            # connects, and then fails with an AttributeError.
+            peers = "SELECT peer FROM system.peers_v2"
+            wait_for(lambda: self.rows(MASTER, peers) and self.rows(REPLICA, peers), "a server lacks its peer")
         except BaseException:
             self.__exit__()
             raise
@@ -162,7 +166,6 @@ SWAPPED = [(MASTER, "replicas"), (REPLICA, "datacenter1")]
 def the_rows_of_both_servers(folder):
     with Pair(folder) as pair:
         query = "SELECT peer, peer_port, data_center, host_id, tokens, schema_version FROM system.peers_v2"
-        wait_for(lambda: pair.rows(MASTER, query) and pair.rows(REPLICA, query), "no rows")
         local = "SELECT data_center, host_id, tokens, schema_version FROM system.local"
         for ip, other, name in [(MASTER, REPLICA, "replicas"), (REPLICA, MASTER, "datacenter1")]:
             [peer] = pair.rows(ip, query)

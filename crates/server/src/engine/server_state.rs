@@ -287,10 +287,11 @@ impl ServerState {
         self.links.get().expect("set before the first reactor starts")
     }
 
-    /// Sends mail to every reactor. A full mailbox is logged; the call does not wait.
+    /// Sends mail to every reactor that has not ended. A full mailbox is logged; the call does not
+    /// wait.
     pub(crate) fn broadcast(&self, mail: &Mail) {
         for (index, mailbox) in self.links().mailboxes().iter().enumerate() {
-            if mailbox.send(mail.clone()).is_err() {
+            if mailbox.send(mail.clone()).is_err() && !mailbox.is_closed() {
                 tracing::warn!(reactor = index, "could not deliver mail to a reactor");
             }
         }

@@ -25,6 +25,9 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// for the slow log while they are copied.
 const SPANS_MAX: usize = 100;
 
+/// Messages with spans in one interval.
+const MESSAGES_MAX: usize = 100;
+
 /// The running thread.
 #[derive(Debug, Default)]
 pub(crate) struct Telemetry {
@@ -101,23 +104,25 @@ impl Exporter {
     }
 
     fn send_spans(&mut self, shared: &ServerState, source: &Source) -> Result<(), Failure> {
-        loop {
+        let (mut missed, mut sent) = (0, Ok(()));
+        for _ in 0..MESSAGES_MAX {
             let entries = unsent(&shared.command_logs.lock(LogKind::Slow), self.next_slow);
-            let (Some(oldest), Some(newest)) = (entries.first(), entries.last()) else {
-                return Ok(());
-            };
-            let missed = oldest.id - self.next_slow;
-            let sent = post(&self.endpoint, "/v1/traces", &source.spans(&entries).to_string());
+            let (Some(oldest), Some(newest)) = (entries.first(), entries.last()) else { break };
+            sent = post(&self.endpoint, "/v1/traces", &source.spans(&entries).to_string());
+            // A message that was refused for good would be refused again.
             if sent.as_ref().is_err_and(|failure| failure.may_retry) {
-                return sent;
+                break;
             }
-            // A message that was refused would be refused again.
+            missed += oldest.id - self.next_slow;
             self.next_slow = newest.id + 1;
-            if missed > 0 {
-                tracing::warn!(missed, "slow requests had left the slow log before they were sent");
+            if sent.is_err() {
+                break;
             }
-            sent?;
         }
+        if missed > 0 {
+            tracing::warn!(missed, "slow requests had left the slow log before they were sent");
+        }
+        sent
     }
 }
 

@@ -73,7 +73,7 @@ pub enum ProtocolError {
     #[error("Protocol error: unbalanced quotes in request")]
     UnbalancedQuotes,
     /// A reply starts with a byte that names no type of RESP2 or RESP3.
-    #[error("Protocol error: unknown reply type '{}'", char::from(*.0))]
+    #[error("Protocol error: unknown reply type '{}'{}", .0.escape_ascii(), hint(*.0))]
     UnknownReplyType(u8),
     /// A reply's number, length or payload does not match its type.
     #[error("Protocol error: invalid reply")]
@@ -84,4 +84,10 @@ pub enum ProtocolError {
     /// A reply has more levels than [`REPLY_DEPTH_MAX`](super::REPLY_DEPTH_MAX).
     #[error("Protocol error: too deep reply")]
     TooDeepReply,
+}
+
+/// What the first byte of a reply suggests.
+// Source: RFC 8446 5.1, types of records: alert, handshake
+fn hint(first: u8) -> &'static str {
+    if matches!(first, 21 | 22) { "; the peer may expect TLS" } else { "" }
 }
