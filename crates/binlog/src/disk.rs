@@ -9,6 +9,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 
@@ -100,6 +102,24 @@ const OTHERS_MODE: u32 = 0o077;
 /// Mode of a directory that is created here. An existing one keeps its mode.
 const DIRECTORY_MODE: u32 = 0o700;
 
+/// Time to wait for a lock. A process that this one starts on another thread has its files until it
+/// executes its program, even if they are closed here meanwhile.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// Tries to lock for [`LOCK_WAIT`].
+fn lock_soon(lock: impl Fn() -> Result<(), TryLockError>) -> Result<(), TryLockError> {
+    let started = Instant::now();
+    loop {
+        match lock() {
+            Err(TryLockError::WouldBlock) if started.elapsed() < LOCK_WAIT => {
+                thread::sleep(LOCK_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 impl FileDisk {
     /// Opens the directory for writing and makes it if it is missing. Writes of the log go past the
     /// page cache if a first one into the `LOCK` file does; otherwise through it.
@@ -127,7 +147,7 @@ impl FileDisk {
         let mut lock = OpenOptions::new();
         let lock = lock.write(true).create(true).truncate(true).mode(FILE_MODE);
         let lock = lock.open(path.join(LOCK_NAME))?;
-        match lock.try_lock() {
+        match lock_soon(|| lock.try_lock()) {
             Ok(()) => Ok(Self { path, lock: Some(lock), direct: false }),
             Err(TryLockError::WouldBlock) => Err(io::Error::new(
                 ErrorKind::WouldBlock,
@@ -150,7 +170,7 @@ impl FileDisk {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             opened => opened?,
         };
-        match lock.try_lock_shared() {
+        match lock_soon(|| lock.try_lock_shared()) {
             Ok(()) => Ok(false),
             Err(TryLockError::WouldBlock) => Ok(true),
             Err(TryLockError::Error(error)) => Err(error),
