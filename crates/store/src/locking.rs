@@ -208,7 +208,8 @@ impl Keyspace {
 
     /// Visits keys of a database until about `count` were visited, one stripe lock at a time;
     /// expired ones count. Every key that is present from the first to the last call of a scan is
-    /// visited. Ends early at a stripe that is not free when `give_up` becomes true.
+    /// visited. Ends early at a stripe that is not free when `give_up` becomes true; `None` if that is
+    /// the first one.
     ///
     /// Returns the cursor for the next call, and the log position of the visited data (0: durable
     /// or empty).
@@ -220,11 +221,17 @@ impl Keyspace {
         params: &Params,
         give_up: impl Fn() -> bool,
         mut visit: impl FnMut(&Locked<'_>, Seen<'_>),
-    ) -> (ScanCursor, u64) {
-        let (mut stripe, mut place) = cursor.split();
-        let (mut seen, mut gate) = (0, 0);
+    ) -> Option<(ScanCursor, u64)> {
+        let (first, mut place) = cursor.split();
+        let (mut stripe, mut seen, mut gate) = (first, 0, 0);
         while stripe < STRIPES {
-            let Some(locked) = self.lock_stripe_unless(stripe, params, &give_up) else { break };
+            let Some(locked) = self.lock_stripe_unless(stripe, params, &give_up) else {
+                // The same cursor would mean that the scan is complete if it is 0.
+                if stripe == first {
+                    return None;
+                }
+                break;
+            };
             gate = gate.max(locked.gate_all());
             loop {
                 place = locked.scan_step(db, place, |key| {
@@ -242,6 +249,6 @@ impl Keyspace {
                 break;
             }
         }
-        (ScanCursor::join(stripe, place), gate)
+        Some((ScanCursor::join(stripe, place), gate))
     }
 }

@@ -553,7 +553,9 @@ fn a_scan_sees_every_key_once_and_ends() {
     }
     let (params, mut cursor, mut seen, mut calls) = (params(0), ScanCursor(0), Vec::new(), 0);
     loop {
-        let (next, _) = store.scan(0, cursor, 10, &params, || false, |_, key| seen.push(live(key)));
+        let (next, _) = store
+            .scan(0, cursor, 10, &params, || false, |_, key| seen.push(live(key)))
+            .expect("it is free");
         calls += 1;
         cursor = next;
         if cursor == ScanCursor(0) {
@@ -576,20 +578,22 @@ fn a_scan_tells_overdue_keys_apart_and_counts_them() {
     let (params, mut cursor, mut overdue, mut alive) = (params(11), ScanCursor(0), 0, 0);
     loop {
         let mut visited = 0;
-        let (next, _) = store.scan(
-            0,
-            cursor,
-            10,
-            &params,
-            || false,
-            |_, seen| {
-                visited += 1;
-                match seen {
-                    Seen::Overdue(_) => overdue += 1,
-                    Seen::Live(key) => alive += usize::from(key == [0; 4]),
-                }
-            },
-        );
+        let (next, _) = store
+            .scan(
+                0,
+                cursor,
+                10,
+                &params,
+                || false,
+                |_, seen| {
+                    visited += 1;
+                    match seen {
+                        Seen::Overdue(_) => overdue += 1,
+                        Seen::Live(key) => alive += usize::from(key == [0; 4]),
+                    }
+                },
+            )
+            .expect("it is free");
         assert!(visited <= 50, "{visited}: one stripe's step beyond what was asked for");
         cursor = next;
         if cursor == ScanCursor(0) {
@@ -609,8 +613,9 @@ fn a_scan_under_all_locks_goes_the_same_way() {
     let (params, mut cursor) = (params(0), ScanCursor(0));
     loop {
         let (mut alone, mut locked) = (Vec::new(), Vec::new());
-        let (next, _) =
-            store.scan(2, cursor, 100, &params, || false, |_, key| alone.push(live(key)));
+        let (next, _) = store
+            .scan(2, cursor, 100, &params, || false, |_, key| alone.push(live(key)))
+            .expect("it is free");
         let all = store.lock_all(&params);
         assert_eq!(all.scan(2, cursor, 100, |key| locked.push(live(key))), next);
         assert_eq!(locked, alone);

@@ -472,7 +472,8 @@ pub(super) fn scan_keys(
         let keyspace = &cx.shared.keyspace;
         let (params, scripts) = (cx.locked.params(), &cx.shared.running_scripts);
         let is_slow = || scripts.is_slow();
-        let (next, position) = keyspace.scan(db, cursor, options.count, params, is_slow, visit);
+        let found = keyspace.scan(db, cursor, options.count, params, is_slow, visit);
+        let (next, position) = found.ok_or_else(|| Fail::text(scripts.busy_error()))?;
         (next, Gate::from_store(position))
     };
     options.steps.check()?;
