@@ -115,70 +115,74 @@ pub(crate) fn run(root: &Path, only: &[String]) -> Result<Tally> {
     if let Some(unknown) = only.iter().find(|wanted| names().all(|name| name != wanted.as_str())) {
         bail!("no step {unknown:?}: cargo xtask ci --list");
     }
-    let (total, summary) = if only.is_empty() { run_all(root)? } else { run_some(root, only) };
-    if summary.len() > 1 {
-        println!("=== summary");
-        for line in summary {
-            println!("{line}");
+    if only.is_empty() { run_all(root) } else { Ok(run_some(root, only)) }
+}
+
+/// Runs the named steps one after the other, in this process.
+fn run_some(root: &Path, only: &[String]) -> Tally {
+    let mut total = Tally::default();
+    for step in STEPS.iter().filter(|step| only.iter().any(|wanted| wanted == step.name)) {
+        total += step.run_here(root);
+    }
+    total
+}
+
+/// Runs all steps, each in a process of its own, and prints a summary with the reasons of failures:
+/// they may be thousands of lines above the end of the output.
+fn run_all(root: &Path) -> Result<Tally> {
+    let mut total = Tally::default();
+    let outcomes = Mutex::new(Vec::new());
+    let mut tests = None;
+    for steps in STEPS.chunk_by(|one, next| one.shares && next.shares) {
+        if steps[0].name == TEST_STEP {
+            tests.take().map(|mut build: Child| build.wait()).transpose()?;
         }
+        total += steps::run_lanes(LANES, steps.iter().collect(), |step: &Step| {
+            let (output, outcome) = step.run_apart(root)?;
+            let counted = outcome.counted;
+            outcomes.lock().push(outcome);
+            Ok((output, counted))
+        })?;
+        if steps[0].name == BUILD_STEP {
+            tests = Some(rust_tests::start_build(root)?);
+        }
+    }
+    let outcomes = outcomes.into_inner();
+    println!("=== summary");
+    let lines = outcomes.iter().map(|outcome| &outcome.line);
+    for line in lines.chain(outcomes.iter().flat_map(|outcome| &outcome.reasons)) {
+        println!("{line}");
     }
     Ok(total)
 }
 
-/// Runs the named steps one after the other.
-fn run_some(root: &Path, only: &[String]) -> (Tally, Vec<String>) {
-    let (mut total, mut summary) = (Tally::default(), Vec::new());
-    for step in STEPS.iter().filter(|step| only.iter().any(|wanted| wanted == step.name)) {
-        total += step.run_here(root, &mut summary);
-    }
-    (total, summary)
-}
-
-fn run_all(root: &Path) -> Result<(Tally, Vec<String>)> {
-    let (mut total, mut summary) = (Tally::default(), Vec::new());
-    let mut tests = None;
-    for steps in STEPS.chunk_by(|one, next| one.shares && next.shares) {
-        let [step] = steps else {
-            total += run_shared(root, steps, &mut summary)?;
-            continue;
-        };
-        if step.name == TEST_STEP {
-            tests.take().map(|mut build: Child| build.wait()).transpose()?;
-        }
-        total += step.run_here(root, &mut summary);
-        if step.name == BUILD_STEP {
-            tests = Some(rust_tests::start_build(root)?);
-        }
-    }
-    Ok((total, summary))
-}
-
-fn run_shared(root: &Path, steps: &[Step], summary: &mut Vec<String>) -> Result<Tally> {
-    let summary = Mutex::new(summary);
-    steps::run_lanes(LANES, steps.iter().collect(), |step: &Step| {
-        let (output, line, counted) = step.run_apart(root)?;
-        summary.lock().push(line);
-        Ok((output, counted))
-    })
+/// What a step has printed of itself.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    /// The line of the summary.
+    line: String,
+    counted: Tally,
+    /// The lines of the output that name what failed.
+    reasons: Vec<String>,
 }
 
 impl Step {
-    fn run_here(&self, root: &Path, summary: &mut Vec<String>) -> Tally {
+    fn run_here(&self, root: &Path) -> Tally {
         println!("=== {}", self.name);
         let started = Instant::now();
         let result = with_limit(self.name, STEP_TIME_MAX, || (self.run)(root));
         let (line, counted) = describe(self.name, &result, started.elapsed());
         println!("{line}");
-        summary.push(line);
         counted
     }
 
     /// Runs the step as `cargo xtask ci --only`. Returns its output, which is also kept in a file,
-    /// with its line of the summary and its counts.
-    fn run_apart(&self, root: &Path) -> Result<(Vec<u8>, String, Tally)> {
+    /// with what it contains.
+    fn run_apart(&self, root: &Path) -> Result<(Vec<u8>, Outcome)> {
         let folder = root.join("target/ci");
         fs::create_dir_all(&folder)?;
         let path = folder.join(format!("{}.log", self.name));
+        println!("=== {} begins: target/ci/{}.log", self.name, self.name);
         let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
         let status = Command::new(env::current_exe()?)
             .args(["ci", "--only", self.name])
@@ -188,23 +192,56 @@ impl Step {
             .stderr(file)
             .status()?;
         let output = fs::read(&path)?;
-        let (line, counted) = self.outcome(&String::from_utf8_lossy(&output), status.success());
-        Ok((output, line, counted))
+        let outcome = self.outcome(&String::from_utf8_lossy(&output), status.success());
+        Ok((output, outcome))
     }
 
-    /// The line of the summary and the counts in the output of a step. A step that ends without them
-    /// has failed.
-    fn outcome(&self, output: &str, is_success: bool) -> (String, Tally) {
+    /// Finds the line of the summary and the counts in the output of a step. A step that ends
+    /// without them has failed.
+    fn outcome(&self, output: &str, is_success: bool) -> Outcome {
         let start = format!("--- {}: ", self.name);
         let line = output.lines().rfind(|line| line.starts_with(&start));
         let counted = output.lines().next_back().and_then(Tally::parse);
-        match (line, counted) {
+        let (line, counted) = match (line, counted) {
             (Some(line), Some(counted)) if is_success || counted.failed > 0 => {
                 (line.to_owned(), counted)
             }
             _ => (format!("{start}FAILED, ended early"), Tally { passed: 0, failed: 1 }),
-        }
+        };
+        let reasons = if counted.failed > 0 { reasons(self.name, output) } else { Vec::new() };
+        Outcome { line, counted, reasons }
     }
+}
+
+/// Lines that are shown again of a step that failed, and characters of each.
+const REASONS_MAX: usize = 12;
+const REASON_LENGTH_MAX: usize = 200;
+
+/// The first lines that look like a reason of a failure, each with its neighbours; without any, the
+/// last lines.
+fn reasons(step: &str, output: &str) -> Vec<String> {
+    let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+    let is_reason = |line: &str| {
+        let line = line.trim_start();
+        let first = line.split(' ').next().unwrap_or_default();
+        let is_error = first.ends_with("Error:") || first.ends_with("Exception:");
+        is_error
+            || line.starts_with("FAILED")
+            || line.starts_with("error")
+            || line.contains("panicked at")
+    };
+    let is_near = |index: usize| {
+        lines[index.saturating_sub(1)..lines.len().min(index + 2)]
+            .iter()
+            .any(|line| is_reason(line))
+    };
+    let mut found: Vec<usize> =
+        (0..lines.len()).filter(|&index| is_near(index)).take(REASONS_MAX).collect();
+    if found.is_empty() {
+        found = (lines.len().saturating_sub(REASONS_MAX)..lines.len()).collect();
+    }
+    let cut = |line: &str| line.chars().take(REASON_LENGTH_MAX).collect::<String>();
+    found.into_iter().map(|index| format!("{step}: {}", cut(lines[index].trim()))).collect()
 }
 
 /// Ends this process if the step does not end in time, so that its name is the last line of the
@@ -373,17 +410,40 @@ mod tests {
     fn the_outcome_of_a_process_is_at_its_end() {
         let step = shared("crash", run_crash);
         let output = "=== crash\n  29 passed, 1 failed\n--- crash: FAILED, 29 (9.0 s)\n29 passed, 1 failed\n";
-        let found = Tally { passed: 29, failed: 1 };
-        assert_eq!(
-            step.outcome(output, false),
-            ("--- crash: FAILED, 29 (9.0 s)".to_owned(), found)
-        );
+        let outcome = step.outcome(output, false);
+        assert_eq!(outcome.line, "--- crash: FAILED, 29 (9.0 s)");
+        assert_eq!(outcome.counted, Tally { passed: 29, failed: 1 });
         let whole = output.replace("1 failed", "0 failed");
-        assert_eq!(step.outcome(&whole, true).1, Tally { passed: 29, failed: 0 });
+        let outcome = step.outcome(&whole, true);
+        assert_eq!(outcome.counted, Tally { passed: 29, failed: 0 });
+        assert!(outcome.reasons.is_empty());
         for (output, is_success) in [(&*whole, false), ("=== crash\n  29 passed, 0 failed\n", true)]
         {
-            assert_eq!(step.outcome(output, is_success).1, Tally { passed: 0, failed: 1 });
+            assert_eq!(step.outcome(output, is_success).counted, Tally { passed: 0, failed: 1 });
         }
+    }
+
+    #[test]
+    fn the_reasons_of_a_failure_are_shown_again() {
+        let suite =
+            "=== s\n  ok one\n  FAILED two\n  Traceback\n  ValueError: 3\n  5 passed, 1 failed\n";
+        assert_eq!(
+            reasons("s", suite),
+            [
+                "s: ok one",
+                "s: FAILED two",
+                "s: Traceback",
+                "s: ValueError: 3",
+                "s: 5 passed, 1 failed"
+            ]
+        );
+        let test = "  test a ... ok\n\n  thread 'b' panicked at c.rs:1:\n  reason\n";
+        assert_eq!(
+            reasons("t", test),
+            ["t: test a ... ok", "t: thread 'b' panicked at c.rs:1:", "t: reason"]
+        );
+        assert_eq!(reasons("u", "one\ntwo\n"), ["u: one", "u: two"]);
+        assert_eq!(reasons("v", &"error: x\n".repeat(100)).len(), REASONS_MAX);
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub(crate) fn run_counted_to(command: &mut Command, output: &mut dyn Write) -> R
     }
     let status = child.wait()?;
     if !status.success() && tally.failed == 0 {
-        writeln!(output, "  {shown}: {status}")?;
+        writeln!(output, "  FAILED {shown}: {status}")?;
         tally.failed += 1;
     }
     Ok(tally)
