@@ -33,6 +33,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
+    pub(crate) const FULL: Load = Load { busy_ppm: 1_000_000, used_ppm: 1_000_000 };
+
     /// How much this load exceeds the other one.
     fn above(self, other: Load) -> u64 {
         let busy_ppm = self.busy_ppm.saturating_sub(other.busy_ppm);

@@ -107,6 +107,16 @@ impl GroupState {
         &self.slots[..self.regular]
     }
 
+    /// The loads of all regular reactors, as reactor `own` takes them into account. One that stays in
+    /// a turn publishes nothing: it is fully loaded.
+    pub(crate) fn loads(&self, own: usize, now: MonoNs) -> Vec<Load> {
+        let slots = self.regular().iter().enumerate();
+        let load_of = |(index, slot): (usize, &ReactorSlot)| {
+            if index != own && slot.is_stalled(now) { Load::FULL } else { slot.load() }
+        };
+        slots.map(load_of).collect()
+    }
+
     /// The position of the spare reactor.
     pub(crate) fn spare(&self) -> Option<usize> {
         (self.regular < self.slots.len()).then_some(self.regular)

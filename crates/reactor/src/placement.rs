@@ -242,6 +242,24 @@ mod tests {
     }
 
     #[test]
+    fn stalled_reactors_get_no_load_of_others() {
+        const MS: u64 = 1_000_000;
+        let group_state = group_state(2);
+        let busy = Load { busy_ppm: 400_000, used_ppm: 400_000 };
+        group_state.slots[0].publish_load(busy);
+        let decide = |at_ms: u64| {
+            let loads = group_state.loads(0, MonoNs(at_ms * MS));
+            crate::balance::Balance::default().decide(0, &loads)
+        };
+        group_state.slots[1].publish_turn(Some(MonoNs(MS)));
+        assert_eq!(decide(10), crate::balance::Decision::Measure);
+        assert_eq!(decide(30), crate::balance::Decision::Nothing);
+        // It is in a turn itself while it decides.
+        group_state.slots[0].publish_turn(Some(MonoNs(MS)));
+        assert_eq!(group_state.loads(0, MonoNs(30 * MS)), [busy, Load::FULL]);
+    }
+
+    #[test]
     fn waiting_for_a_core_is_not_being_busier() {
         let busy = |busy_ppm, used_ppm, connections| Candidate {
             load: Load { busy_ppm, used_ppm },

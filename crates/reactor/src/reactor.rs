@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use base::time::MonoNs;
 
-use crate::balance::{Balance, Decision, Load, LoadMeter};
+use crate::balance::{Balance, Decision, LoadMeter};
 use crate::connection::{Connection, Connections, INPUT_BYTES, Phase, Stops, Table, Touched};
 use crate::context::{Action, Context, Core, Links, ReactorSlot};
 use crate::driver::{Driver, Event, Socket};
@@ -502,8 +502,7 @@ impl<H: Handler> Reactor<H> {
         slot.publish_load(load);
         slot.windows.fetch_add(1, Ordering::Relaxed);
         let Some(balance) = &mut self.balance else { return };
-        let slots = self.core.links.group_state.regular().iter();
-        let loads: Vec<Load> = slots.map(ReactorSlot::load).collect();
+        let loads = self.core.links.group_state.loads(self.core.index, now);
         match balance.decide(self.core.index, &loads) {
             Decision::Nothing => {}
             Decision::Measure => {
