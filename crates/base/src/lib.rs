@@ -1,9 +1,10 @@
 //! Foundations that every crate may use: addresses, units, time as a value, memory trackers, stage
-//! timers, near names, hexadecimal digits, and the error of a wrong command line. No domain term
+//! timers, near names, hexadecimal digits, the text of errors, and the error of a wrong command line. No domain term
 //! (key, log, connection) occurs here.
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod causes;
 pub mod hex;
 pub mod memory;
 pub mod nearest;

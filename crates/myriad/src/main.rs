@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use base::causes::with_causes;
 use base::usage::UsageError;
 use lexopt::{Arg, Parser, ValueExt as _};
 use server::backup::{self, Backup, Begin, ClientTls, Until};
@@ -119,7 +120,7 @@ fn status(parser: &mut Parser, environment: Environment) -> u8 {
             2
         }
         Err(error) => {
-            complain(&format!("{error:#}"));
+            complain(&with_causes(&*error));
             1
         }
     }

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use base::causes::with_causes;
 use parking_lot::Mutex;
 
 use crate::clock::Clock;
@@ -81,25 +82,30 @@ struct Shared {
     links: Mutex<Vec<Option<Active>>>,
 }
 
-/// What other threads need of a connected thread.
+/// What other threads need of a thread that has a generator.
 #[derive(Debug)]
 struct Active {
     generator: Link,
-    collector: Link,
+    /// `None` before it is connected.
+    collector: Option<Link>,
     task: Arc<dyn BatchTask>,
+    /// Whether it receives batches.
+    is_working: bool,
 }
 
 impl Active {
     fn close(&self) {
         self.generator.close();
-        self.collector.close();
+        self.collector.iter().for_each(Link::close);
     }
 
-    /// A stopped generator ends its direction of the connection while a task runs.
+    /// A stopped generator ends its direction of the connection, perhaps while a task runs or before
+    /// the collector has answered, which has ended as well.
     fn follow_generator(&self) {
         match self.generator.has_peer_ended() {
             Ok(false) => {}
-            Ok(true) => self.task.stop_attempts(),
+            Ok(true) if self.is_working => self.task.stop_attempts(),
+            Ok(true) => self.collector.iter().for_each(Link::close),
             Err(error) => tracing::warn!(%error, "could not check the generator's connection"),
         }
     }
@@ -172,16 +178,18 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
     let mut lost_at = Instant::now();
     loop {
         let mut has_worked = false;
-        let error = match serve(shared, slot, &mut has_worked) {
+        let served = serve(shared, slot, &mut has_worked);
+        // The generator waits until it is closed.
+        if let Some(active) = shared.links.lock()[slot].take() {
+            active.close();
+        }
+        let error = match served {
             Ok(ended) => {
                 shared.is_over.store(true, Ordering::Relaxed);
                 return ended;
             }
             Err(error) => error,
         };
-        if let Some(active) = shared.links.lock()[slot].take() {
-            active.close();
-        }
         // After a lost connection, this thread may find that its generator has exited.
         if stop.load(Ordering::Relaxed) || shared.is_over.load(Ordering::Relaxed) {
             return Ok(());
@@ -189,7 +197,7 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
         if has_worked {
             lost_at = Instant::now();
             shared.reconnects.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(slot, error = format!("{error:#}"), "connections lost; reconnecting");
+            tracing::warn!(slot, error = with_causes(&*error), "connections lost; reconnecting");
         }
         if lost_at.elapsed() > shared.options.patience {
             return Err(error);
@@ -207,14 +215,13 @@ struct Connected {
     results_allowed: u32,
 }
 
-fn connect(shared: &Shared, slot: usize) -> Result<Connected> {
+/// Connects to the generator. Returns its first message and the task that it names.
+fn join(shared: &Shared, slot: usize) -> Result<(Link, ExecutorWelcome, Arc<dyn BatchTask>)> {
     let options = &shared.options;
-    let name = format!("{}/{slot}", options.name);
-    let mut payload = Vec::new();
     let mut generator = dial(&shared.generator_reachability)?;
-    let hello = Hello::Executor { stream: None, name: name.clone() };
+    let hello = Hello::Executor { stream: None, name: name_of(shared, slot) };
     generator.send_message(Header::control(Kind::Hello, 0, 0), &hello)?;
-    let welcome: ExecutorWelcome = generator.receive_message(Kind::Welcome, &mut payload)?;
+    let welcome: ExecutorWelcome = generator.receive_message(Kind::Welcome, &mut Vec::new())?;
     welcome.plan.check().map_err(anyhow::Error::msg)?;
     let task = options.make_task.make(&welcome.plan)?;
     if task.runs_commands() && !options.allows_commands {
@@ -229,14 +236,31 @@ fn connect(shared: &Shared, slot: usize) -> Result<Connected> {
             bail!("the generator now has another command: {}", welcome.plan.task);
         }
     }
+    let active = Active {
+        generator: generator.try_clone()?,
+        collector: None,
+        task: Arc::clone(&task),
+        is_working: false,
+    };
+    shared.links.lock()[slot] = Some(active);
+    Ok((generator, welcome, task))
+}
+
+/// Connects to the collector. Returns how many results it accepts.
+fn meet_collector(shared: &Shared, slot: usize, stream: u64) -> Result<(Link, u32)> {
     let mut collector = dial(&shared.collector_reachability)?;
-    let hello = Hello::Executor { stream: Some(welcome.stream), name };
-    collector.send_message(Header::control(Kind::Hello, welcome.stream, 0), &hello)?;
-    let collected: CollectorWelcome = collector.receive_message(Kind::Welcome, &mut payload)?;
-    generator.open_for(batch_bytes(&welcome.plan, task.input_bytes_max())?)?;
+    if let Some(active) = &mut shared.links.lock()[slot] {
+        active.collector = Some(collector.try_clone()?);
+    }
+    let hello = Hello::Executor { stream: Some(stream), name: name_of(shared, slot) };
+    collector.send_message(Header::control(Kind::Hello, stream, 0), &hello)?;
+    let welcome: CollectorWelcome = collector.receive_message(Kind::Welcome, &mut Vec::new())?;
     collector.open_for(0)?;
-    let results_allowed = collected.credits;
-    Ok(Connected { generator, collector, welcome, task, results_allowed })
+    Ok((collector, welcome.credits))
+}
+
+fn name_of(shared: &Shared, slot: usize) -> String {
+    format!("{}/{slot}", shared.options.name)
 }
 
 fn dial(peer: &Reachability) -> Result<Link> {
@@ -258,12 +282,19 @@ pub(crate) fn batch_bytes(plan: &Plan, task_bytes: usize) -> Result<usize> {
 
 /// Returns `Ok` when the run has ended: whether its task has ended without an error.
 fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<Result<()>> {
-    let mut connected = connect(shared, slot)?;
-    shared.links.lock()[slot] = Some(Active {
-        generator: connected.generator.try_clone()?,
-        collector: connected.collector.try_clone()?,
-        task: Arc::clone(&connected.task),
-    });
+    let (mut generator, welcome, task) = join(shared, slot)?;
+    let (collector, results_allowed) = match meet_collector(shared, slot, welcome.stream) {
+        Ok(met) => met,
+        Err(error) => {
+            let is_over = generator.has_peer_ended()? && is_over(&mut generator, &mut Vec::new())?;
+            return is_over.then_some(Ok(())).ok_or(error);
+        }
+    };
+    generator.open_for(batch_bytes(&welcome.plan, task.input_bytes_max())?)?;
+    if let Some(active) = &mut shared.links.lock()[slot] {
+        active.is_working = true;
+    }
+    let mut connected = Connected { generator, collector, welcome, task, results_allowed };
     let (stream, epoch) = (connected.welcome.stream, connected.welcome.epoch);
     let demand = Demand::new(&connected);
     let mut credit = Header::control(Kind::Credit, stream, epoch);
@@ -442,21 +473,8 @@ impl Worker<'_> {
         Ok(self.connected.generator.send(&nack.with_payload(&payload), &payload)?)
     }
 
-    /// Returns whether the run has ended, after one peer closed its connection. The notification
-    /// from the generator may still be in transit.
     fn is_over(&mut self) -> Result<bool> {
-        let generator = &mut self.connected.generator;
-        generator.wait_at_most(FINISH_WAIT)?;
-        loop {
-            match generator.receive(&mut self.inputs) {
-                Ok(Received::Frame(header)) if header.kind == Kind::Finish => return Ok(true),
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::debug!(%error, "run continues");
-                    return Ok(false);
-                }
-            }
-        }
+        is_over(&mut self.connected.generator, &mut self.inputs)
     }
 
     fn send_credit(&mut self) -> Result<()> {
@@ -470,6 +488,22 @@ impl Worker<'_> {
         (credit.count, credit.first_id) = (count, u64::from(self.demand.tasks));
         self.outstanding += count;
         Ok(self.connected.generator.send(&credit, &[])?)
+    }
+}
+
+/// Returns whether the run has ended, after one peer closed its connection. The notification from
+/// the generator may still be in transit.
+fn is_over(generator: &mut Link, payload: &mut Vec<u8>) -> Result<bool> {
+    generator.wait_at_most(FINISH_WAIT)?;
+    loop {
+        match generator.receive(payload) {
+            Ok(Received::Frame(header)) if header.kind == Kind::Finish => return Ok(true),
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(%error, "run continues");
+                return Ok(false);
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
+use base::causes::with_causes;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -115,7 +116,7 @@ impl Console {
             }
         }
         if let Some(reporter) = &self.reporter {
-            reporter.finish(last.map_err(|error| format!("{error:#}")));
+            reporter.finish(last.map_err(|error| with_causes(&**error)));
         }
     }
 }

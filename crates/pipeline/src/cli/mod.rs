@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow, bail};
+use base::causes::with_causes;
 use base::usage::UsageError;
 use lexopt::Parser;
 use options::{CommandLine, Loaded, OptionText, Section, texts};
@@ -70,7 +71,7 @@ pub fn run(parser: &mut Parser) -> Result<()> {
     let job = read(parser).map_err(|error| match error.downcast::<lexopt::Error>() {
         // Its text already contains its cause.
         Ok(error) => UsageError::new(error),
-        Err(error) => UsageError::new(format_args!("{error:#}")),
+        Err(error) => UsageError::new(with_causes(&*error)),
     })?;
     job()
 }

@@ -212,7 +212,7 @@ impl Parts {
         }
     }
 
-    /// Waits for the other parts, which exit by themselves after the generator.
+    /// Waits for the other parts to exit after the generator.
     fn wait(&mut self, console: &Console, by_tasks: bool) -> Result<()> {
         let since = Instant::now();
         let all = [&mut self.collector].into_iter().chain(&mut self.executors);
@@ -247,6 +247,11 @@ pub(super) fn run(
     // Each part reports to the monitor itself.
     let console = Console::new(&Arguments { monitor: None, ..arguments.clone() });
     let is_well = parts.watch(&console, by_tasks, stop)?;
+    // An executor without a connection would try to connect for some time.
+    parts.executors.iter().for_each(Part::interrupt);
+    if !is_well {
+        parts.collector.interrupt();
+    }
     parts.wait(&console, by_tasks)?;
     while let Ok(line) = parts.generator.lines.recv_timeout(TURN) {
         if let Line::Text(text) = line {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::Scope;
 
 use anyhow::Result;
+use base::causes::with_causes;
 
 use crate::collector::sink::DURABLE_PAUSE;
 use crate::collector::stream::{JoinRequest, Stream};
@@ -35,7 +36,7 @@ pub(super) fn serve<'scope>(
     if let Some(sink) = &shared.sink
         && let Err(error) = sink.wait_until_durable(joined.durable_at)
     {
-        shared.fail(format!("{error:#}"));
+        shared.fail(with_causes(&*error));
         return Err(LinkError::Closed);
     }
     let welcome = GeneratorWelcome { epoch, collected: joined.collected };
@@ -64,7 +65,7 @@ fn find_or_make(shared: &Shared, id: u64, plan: &Plan) -> Result<Arc<Stream>, St
         return Err(format!("the limit of {STREAMS_MAX} streams is reached"));
     }
     let made = Stream::new(shared, id, plan);
-    let made = Arc::new(made.map_err(|error| format!("{error:#}"))?);
+    let made = Arc::new(made.map_err(|error| with_causes(&*error))?);
     shared.state.lock().streams.insert(id, Arc::clone(&made));
     Ok(made)
 }
@@ -96,7 +97,7 @@ fn receive_finish(
         match stream.finish(shared, header.first_id) {
             Ok(account) => stream.queue_account(connection, account, shared.clock.now_ns()),
             Err(error) => {
-                shared.fail(format!("{error:#}"));
+                shared.fail(with_causes(&*error));
                 return Err(LinkError::Closed);
             }
         }
@@ -137,7 +138,7 @@ fn send_outbox(
                 }
                 Err(error) => {
                     drop(state);
-                    shared.fail(format!("{error:#}"));
+                    shared.fail(with_causes(&*error));
                     return Err(LinkError::Closed);
                 }
             }

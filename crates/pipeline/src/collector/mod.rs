@@ -18,6 +18,7 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use base::causes::with_causes;
 use parking_lot::Mutex;
 
 use crate::accept::accept;
@@ -236,14 +237,14 @@ fn watch(shared: &Shared, stay: bool, stop: &AtomicBool, report: &mut dyn FnMut(
         streams.extend(shared.state.lock().streams.values().cloned());
         for stream in &streams {
             if let Err(error) = stream.end_window_if_due(shared, now_ns) {
-                shared.fail(format!("{error:#}"));
+                shared.fail(with_causes(&*error));
             }
         }
         if now_ns >= status_at_ns {
             status_at_ns = now_ns + STATUS_NS;
             for stream in &streams {
                 if let Err(error) = stream.flush() {
-                    shared.fail(format!("{error:#}"));
+                    shared.fail(with_causes(&*error));
                 }
             }
             report(&shared.status());

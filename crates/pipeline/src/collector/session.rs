@@ -1,5 +1,7 @@
 //! Connections from executors to the collector: one thread per connection receives results.
 
+use base::causes::with_causes;
+
 use crate::collector::stream::Stream;
 use crate::collector::verify::{Verify, check_all};
 use crate::collector::{Accepted, CREDITS, Shared, refuse};
@@ -107,7 +109,7 @@ fn take(
             Err(LinkError::Closed)
         }
         Err(error) => {
-            shared.fail(format!("{error:#}"));
+            shared.fail(with_causes(&*error));
             Err(LinkError::Closed)
         }
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base::causes::with_causes;
 use binlog::Lsn;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -168,7 +169,7 @@ impl Stream {
             if let Some(sink) = &shared.sink
                 && let Err(error) = sink.append_epoch(self.id, epoch, &request.plan)
             {
-                return refused(format!("{error:#}"));
+                return refused(with_causes(&*error));
             }
             state.ledger.begin_epoch(epoch);
         }

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use base::causes::with_causes;
 use parking_lot::{Condvar, Mutex};
 
 use crate::accept::accept;
@@ -266,7 +267,7 @@ pub fn run(
         });
         let outcome = drive(shared, pace_options, stop, report);
         if let Err(error) = &outcome {
-            shared.fail(format!("{error:#}"));
+            shared.fail(with_causes(&**error));
         }
         end_sessions(shared);
         outcome
@@ -278,7 +279,7 @@ fn read_source(shared: &Shared) {
     let Some(source) = &shared.source else { return };
     let is_over = || shared.state.lock().phase.is_last();
     if let Err(error) = source.read(is_over, || _ = shared.changed.notify_all()) {
-        shared.fail(format!("{error:#}"));
+        shared.fail(with_causes(&*error));
     }
 }
 
