@@ -227,7 +227,14 @@ fn decrypt(
             return Ok(None);
         }
         *decrypted += connection.read_tls(&mut rest)?;
-        connection.process_new_packets().map_err(io::Error::other)?;
+        if let Err(error) = connection.process_new_packets() {
+            let is_foreign = matches!(error, rustls::Error::InvalidMessage(_));
+            return Err(if is_foreign && connection.is_handshaking() {
+                io::Error::other("the other side does not speak TLS at this port")
+            } else {
+                io::Error::other(error)
+            });
+        }
     }
 }
 

@@ -13,13 +13,14 @@ mod failover;
 mod link;
 mod merge;
 mod peers;
+mod problem;
 mod reload;
 mod set_aside;
 
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::time::MonoNs;
 use rand::RngCore as _;
@@ -42,6 +43,7 @@ pub(crate) use link::{Link, LinkError, Login, PROGRAM};
 #[cfg(test)]
 pub(crate) use merge::Merger;
 pub(crate) use peers::start_pulling;
+use problem::LastProblem;
 use set_aside::set_aside;
 
 /// Time between two attempts to reach the master.
@@ -76,9 +78,9 @@ pub(crate) struct Follower(JoinHandle<()>);
 pub(crate) fn start(state: &State) -> io::Result<Follower> {
     let state = state.clone();
     let run = move || {
-        let mut must_copy = false;
+        let (mut must_copy, mut last_problem) = (false, LastProblem::default());
         while state.shared.replication.signal.wait() {
-            follow_masters(&state, &mut must_copy);
+            follow_masters(&state, &mut must_copy, &mut last_problem);
         }
     };
     std::thread::Builder::new().name("replica".to_owned()).spawn(run).map(Follower)
@@ -105,7 +107,7 @@ enum EndOfLink {
 }
 
 /// Follows the current master, and each one that replaces it, until there is none.
-fn follow_masters(state: &State, must_copy: &mut bool) {
+fn follow_masters(state: &State, must_copy: &mut bool, last_problem: &mut LastProblem) {
     let replication = &state.shared.replication;
     loop {
         failover::begin(&state.shared);
@@ -119,7 +121,10 @@ fn follow_masters(state: &State, must_copy: &mut bool) {
         if is_current() {
             if let Err(error) = ended {
                 *must_copy |= matches!(error, EndOfLink::Apply(_));
-                tracing::warn!(%master, %error, "the link to the master ended");
+                let problem = format!("{master} {error}");
+                if let Some(unlogged) = last_problem.note(problem, Instant::now()) {
+                    tracing::warn!(%master, %error, unlogged, "the link to the master ended");
+                }
                 failover::consider_failure(&state.shared, &error);
             }
             let mut link = replication.link();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::apply::ApplyError;
 use super::link::{Link, LinkError};
 use super::merge::Merger;
+use super::problem::LastProblem;
 use super::{EndOfLink, RETRY, ROOM_INTERVAL};
 use crate::engine::clock;
 use crate::engine::replication::{LinkState, Role};
@@ -78,14 +79,16 @@ fn pull(state: &State, server: u16, generation: u64) {
         let is_current = shared.hub.peers().get_mut(server, generation).is_some();
         shared.hub.signal.is_over() || !is_current
     };
-    let mut must_copy = false;
+    let (mut must_copy, mut last_problem) = (false, LastProblem::default());
     while !is_over() {
         // A replica gets what the peers write from its master.
         let is_master = shared.replication.role() == Role::Master;
         if is_master && let Err(error) = follow(state, server, generation, &mut must_copy, &is_over)
         {
             must_copy |= matches!(error, EndOfLink::Apply(ApplyError::Gap { .. }));
-            tracing::warn!(server, %error, "the link to a peer ended");
+            if let Some(unlogged) = last_problem.note(error.to_string(), Instant::now()) {
+                tracing::warn!(server, %error, unlogged, "the link to a peer ended");
+            }
         }
         if let Some(peer) = shared.hub.peers().get_mut(server, generation) {
             (peer.state, peer.heard) = (LinkState::Connecting, clock::mono_now());
