@@ -288,7 +288,10 @@ async function edit(page, url) {
   await until(page, "cql: has a schema", has, "system_schema");
   await fill("#statement", "SELECT keyspace_name, table_name FROM system_schema.tables");
   await until(page, "cql: has rows", () => [...document.querySelectorAll("#page td")].some(({ textContent }) => textContent === "system_schema"));
-  await isAccessible(page, "cql: has rows");
+  await page.run(() => document.querySelector("#trace").click());
+  await fill("#statement", "SELECT keyspace_name, table_name FROM system_schema.tables LIMIT 3");
+  await until(page, "cql: has a trace", has, "Statement run, 3 rows");
+  await isAccessible(page, "cql: has rows and a trace");
 
   await go(page, "command");
   await until(page, "command: is shown", isShown, "command");

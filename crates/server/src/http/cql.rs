@@ -23,6 +23,7 @@ use wire::resp::write_json_text;
 
 use super::column;
 use super::exchange::{Answered, Exchange, JSON, Response, ResponseOptions, durability};
+use super::trace::StatementTrace;
 use crate::commands::execute::Deferred;
 use crate::config::CqlAuthenticator;
 use crate::engine::refusal::LOG_FAILED;
@@ -53,6 +54,8 @@ pub(super) struct Call<'a> {
     keyspace: Option<String>,
     page_size: Option<i32>,
     paging_state: Option<Vec<u8>>,
+    /// Whether the answer contains a trace.
+    trace: bool,
 }
 
 #[derive(Debug, Default)]
@@ -126,6 +129,7 @@ struct BoundRequest {
     values: OwnedValues,
     page_size: i32,
     paging_state: Option<Vec<u8>>,
+    trace: Option<StatementTrace>,
 }
 
 /// A request whose statement is paused.
@@ -185,6 +189,7 @@ impl<'a> Call<'a> {
             match name.as_str() {
                 "statement" => call.statement = serde_json::from_str(raw.get()).map_err(wrong)?,
                 "keyspace" => call.keyspace = serde_json::from_str(raw.get()).map_err(wrong)?,
+                "trace" => call.trace = serde_json::from_str(raw.get()).map_err(wrong)?,
                 "page_size" => call.page_size = serde_json::from_str(raw.get()).map_err(wrong)?,
                 "values" => call.values = CallValues::parse(raw.get()).map_err(wrong)?,
                 "paging_state" => {
@@ -270,12 +275,14 @@ impl Exchange<'_> {
             let text = "CQL over HTTP is not supported with cql-authenticator 'password'";
             return Err(CqlError::Unauthorized(text.to_owned()));
         }
+        let mut trace = call.trace.then(|| StatementTrace::new(&self.context.reactor.clock));
         let statement = self.plan(&call.statement, call.keyspace.as_deref())?;
+        note(&mut trace, || "Statement planned, or its plan found".to_owned());
         if statement.is_expensive() {
             let text = "statements that hash a role's password are not supported over HTTP";
             return Err(CqlError::invalid(text));
         }
-        let request = BoundRequest {
+        let mut request = BoundRequest {
             client: ClientState {
                 keyspace: call.keyspace.clone(),
                 access: None,
@@ -286,7 +293,9 @@ impl Exchange<'_> {
             page_size: call.page_size.filter(|rows| *rows > 0).unwrap_or(PAGE_ROWS),
             paging_state: call.paging_state.clone(),
             statement,
+            trace,
         };
+        note(&mut request.trace, || format!("{} values bound", request.statement.values.len()));
         self.run_bound(request, None)
     }
 
@@ -319,16 +328,31 @@ impl Exchange<'_> {
         let mut executor = CqlExecutor { context: context.reborrow(), statements };
         let turn = Turn { rows_max: ROWS_PER_TURN, begun };
         let (client, statement) = (&mut request.client, &request.statement);
-        let mut result = JsonResult { out: &mut scratch.body };
-        match executor.execute(client, statement, &parameters, turn, &mut result)? {
+        let mut result = JsonResult { out: &mut scratch.body, rows: 0 };
+        let executed = executor.execute(client, statement, &parameters, turn, &mut result)?;
+        let rows = result.rows;
+        match executed {
             Executed::Paused(paused) => {
+                note(&mut request.trace, || {
+                    format!("{ROWS_PER_TURN} rows read, other requests are served")
+                });
                 let options = ResponseOptions::REFUSED;
                 Ok(Response::paused(PausedStatement { id, request, paused, ns: 0, options }))
             }
             Executed::Done(gate) if self.context.reactor.is_lost(self.context.shared, gate) => {
                 Err(CqlError::Server(LOG_FAILED.to_owned()))
             }
-            Executed::Done(gate) => Ok(Response::new(200, JSON).gated(gate)),
+            Executed::Done(gate) => {
+                if let Some(trace) = &mut request.trace {
+                    trace.note(format!("Statement run, {rows} rows"));
+                    let waits_for = gate.unless_open_at(self.context.reactor.durable).lsn();
+                    if let Some(lsn) = waits_for {
+                        trace.note(format!("Answer waits until the log is on disk up to {lsn}"));
+                    }
+                    trace.append_to(&mut self.scratch.body);
+                }
+                Ok(Response::new(200, JSON).gated(gate))
+            }
         }
     }
 }
@@ -337,6 +361,13 @@ impl Exchange<'_> {
 #[derive(Debug)]
 struct JsonResult<'a> {
     out: &'a mut Vec<u8>,
+    rows: usize,
+}
+
+fn note(trace: &mut Option<StatementTrace>, text: impl FnOnce() -> String) {
+    if let Some(trace) = trace {
+        trace.note(text());
+    }
 }
 
 impl JsonResult<'_> {
@@ -377,6 +408,7 @@ impl ResultSink for JsonResult<'_> {
     }
 
     fn rows(&mut self, rows: &ResultRows<'_>) -> Encoded {
+        self.rows = rows.count;
         let types: Vec<CqlType> = rows
             .columns
             .columns

@@ -31,6 +31,7 @@ mod route;
 mod session;
 mod subscribe;
 mod target;
+mod trace;
 
 pub(crate) use cql::{PausedStatement, resume as resume_statement, statement_error};
 pub(crate) use exchange::{Exchange, Response, ResponseOptions, Scratch, client_of};

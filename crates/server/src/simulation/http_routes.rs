@@ -195,6 +195,42 @@ fn cql_statements_take_values_and_return_rows() {
 }
 
 #[test]
+fn a_statement_is_traced_on_request() {
+    let mut world = world();
+    let mut client = Client::connect(&mut world);
+    let mut trace = |text: &str, trace: bool| {
+        let text = serde_json::to_string(text).unwrap();
+        let body = format!(r#"{{"statement":{text},"trace":{trace}}}"#);
+        let answer = client.ask(&mut world, "POST /cql", &body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let answer: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+        let events = answer.get("trace").map(|events| events.as_array().unwrap().clone());
+        let texts = events.unwrap_or_default().into_iter().map(|event| {
+            (event["at_us"].as_u64().unwrap(), event["text"].as_str().unwrap().to_owned())
+        });
+        texts.collect::<Vec<_>>()
+    };
+    let replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}";
+    trace(&format!("CREATE KEYSPACE k WITH replication = {replication}"), false);
+    trace("CREATE TABLE k.t (a int PRIMARY KEY, b int)", false);
+    for first in (0..5_000).step_by(100) {
+        let insert = |a: i32| format!("INSERT INTO k.t (a, b) VALUES ({a}, 1);");
+        let inserts: String = (first..first + 100).map(insert).collect();
+        assert_eq!(trace(&format!("BEGIN BATCH {inserts} APPLY BATCH"), false), []);
+    }
+    let has = |events: &[(u64, String)], text: &str| {
+        assert!(events.is_sorted_by_key(|(at_us, _)| *at_us), "{events:?}");
+        assert!(events.iter().any(|(_, event)| event.contains(text)), "{text}: {events:?}");
+    };
+    let written = trace("INSERT INTO k.t (a, b) VALUES (1, 2)", true);
+    has(&written, "Statement run, 0 rows");
+    has(&written, "Answer waits until the log is on disk");
+    let read = trace("SELECT b FROM k.t WHERE a = 1", true);
+    has(&read, "Statement run, 1 rows");
+    has(&trace("SELECT count(*) FROM k.t", true), "rows read, other requests are served");
+}
+
+#[test]
 fn the_console_has_pages_and_numbers() {
     let mut world = world_with(&[("requirepass", "secret"), ("slowlog-log-slower-than", "0")]);
     let mut client = Client::connect(&mut world);

@@ -144,8 +144,9 @@ export async function runAll(commands) {
 }
 
 /** Runs a CQL statement: `{ columns, rows, paging_state }`. */
-export function query(statement, { keyspace = null, pageSize = 100, pagingState = null, values = [] } = {}) {
+export function query(statement, { keyspace = null, pageSize = 100, pagingState = null, values = [], trace = false } = {}) {
   const body = { statement, values, page_size: pageSize };
+  if (trace) body.trace = true;
   if (keyspace) body.keyspace = keyspace;
   if (pagingState) body.paging_state = pagingState;
   return json("/cql", { method: "POST", body: JSON.stringify(body), signal: AbortSignal.timeout(COMMAND_TIMEOUT_MS) });

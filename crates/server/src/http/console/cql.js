@@ -17,7 +17,7 @@ const KEYWORDS = [
 
 const state = {
   schema: null, schemaProblem: null, text: "SELECT * FROM system.local", ran: null, page: null, states: [null], at: 0,
-  took: null, problem: null, place: null, isBusy: false, past: [], suggestions: [],
+  took: null, problem: null, place: null, isBusy: false, past: [], suggestions: [], isTraced: false,
 };
 
 async function readSchema() {
@@ -64,7 +64,7 @@ async function execute(at) {
   app.redraw();
   const start = performance.now();
   try {
-    const page = await query(text.trim().replace(/;$/, ""), { pageSize: ROWS_MAX, pagingState: at === 0 ? null : state.states[at] });
+    const page = await query(text.trim().replace(/;$/, ""), { pageSize: ROWS_MAX, pagingState: at === 0 ? null : state.states[at], trace: state.isTraced });
     if (at === 0) state.states = [null];
     state.states[at + 1] = page.paging_state;
     Object.assign(state, { page, at, ran: text, took: performance.now() - start });
@@ -142,6 +142,13 @@ function resultPanel() {
   ]);
 }
 
+function tracePanel() {
+  const { page } = state;
+  if (!page?.trace) return null;
+  const rows = page.trace.map(({ at_us, text }) => [number(at_us), text]);
+  return panel("Trace", table("Trace", ["#µs", "event"], rows, { key: (row) => String(rows.indexOf(row)) }));
+}
+
 function draw() {
   if (app.user && !app.user.may_cql) {
     return [note(app.user.is_unrestricted
@@ -158,11 +165,13 @@ function draw() {
           state.problem ? note(`${state.place ? `Line ${state.place.line}, column ${state.place.column}: ` : ""}${state.problem}`, "bad") : null,
           element("div", { class: "tools" },
             button(state.isBusy ? "Running…" : "Run", null, {}, { type: "submit", className: "primary", disabled: state.isBusy }),
+            element("label", { class: "check" }, element("input", { type: "checkbox", id: "trace", "data-change": "cql-trace", checked: state.isTraced ? "" : null }), "Trace"),
             element("span", { class: "muted" }, "Ctrl+Enter runs, Ctrl+Space completes"),
             state.past.length > 0 ? element("select", { id: "past", "data-change": "cql-past", "aria-label": "Earlier statements" },
               element("option", { value: "" }, "earlier statements"), state.past.map((text, at) => element("option", { value: at }, cut(text.replace(/\s+/g, " "), 60)))) : null)),
       ]),
-      resultPanel()))];
+      resultPanel(),
+      tracePanel()))];
 }
 
 function setText(text) {
@@ -196,6 +205,7 @@ export const cql = {
     },
     "cql-next": () => execute(state.at + 1),
     "cql-previous": () => execute(state.at - 1),
+    "cql-trace": ({ source }) => { state.isTraced = source.checked; },
     "cql-schema": readSchema,
     "cql-past": ({ source }) => {
       if (source.value !== "") setText(state.past[Number(source.value)]);
