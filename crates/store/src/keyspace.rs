@@ -24,6 +24,9 @@ use crate::{DATABASES, DeferredFree, STRIPES};
 #[derive(Debug, Default)]
 pub(crate) struct Slot(pub(crate) Mutex<Stripe>);
 
+/// Time of one wait for a stripe, after which the thread may give up.
+pub const LOCK_WAIT: Duration = Duration::from_micros(500);
+
 /// How often a thread found a stripe locked, and the total time of these waits. A wait in progress
 /// is counted, but its time is not yet included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -142,20 +145,21 @@ impl Keyspace {
         self.slots[index].0.try_lock()
     }
 
-    /// Waits for a stripe until `give_up` is true.
+    /// Waits for a stripe until `give_up` is true, which is called before each [`LOCK_WAIT`].
     #[cold]
     pub(crate) fn wait_unless(
         &self,
         index: usize,
         give_up: impl Fn() -> bool,
     ) -> Option<MutexGuard<'_, Stripe>> {
-        /// Time between two calls of `give_up`.
-        const INTERVAL: Duration = Duration::from_micros(500);
         self.waits.count.fetch_add(1, Ordering::Relaxed);
         let started = self.cycles.now();
         let guard = loop {
-            let guard = self.slots[index].0.try_lock_for(INTERVAL);
-            if guard.is_some() || give_up() {
+            if give_up() {
+                break None;
+            }
+            let guard = self.slots[index].0.try_lock_for(LOCK_WAIT);
+            if guard.is_some() {
                 break guard;
             }
         };

@@ -19,7 +19,7 @@ use crate::engine::blocked::{
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::leftovers::Leftover;
-use crate::engine::reactor_state::ReactorState;
+use crate::engine::reactor_state::{RETRY_NS, ReactorState};
 use crate::engine::refusal::LOG_FAILED;
 use crate::engine::server_state::ServerState;
 
@@ -264,7 +264,10 @@ impl ReactorContext<'_> {
             match client.claim() {
                 Claim::Granted => {
                     *left -= 1;
-                    self.run_again(client);
+                    let retry_at = client.retry_at();
+                    if self.run_again(client, retry_at).is_err() {
+                        return Served::UpTo(ticket);
+                    }
                 }
                 Claim::Running => return Served::UpTo(ticket),
                 Claim::Ended => {}
@@ -272,10 +275,10 @@ impl ReactorContext<'_> {
         }
     }
 
-    /// The next client that waits for the key, from a ticket on. An error: a slow script holds it.
+    /// The next client that waits for the key, from a ticket on. An error: another reactor holds it.
     fn next_ticket(&self, ready: &ReadyKey, first: u64) -> Result<Option<u64>, Contended> {
-        let is_slow = || self.shared.running_scripts.is_slow();
-        let locked = self.shared.keyspace.lock_one_unless(ready.hash, self.params, is_slow);
+        let gives_up = self.reactor.patience(&self.shared.running_scripts);
+        let locked = self.shared.keyspace.lock_one_unless(ready.hash, self.params, gives_up);
         Ok(locked.ok_or(Contended)?.next_ticket(ready.db, ready.key(), first))
     }
 
@@ -283,13 +286,16 @@ impl ReactorContext<'_> {
     /// be run the next time.
     pub(crate) fn retry(&mut self, client: &Arc<BlockedClient>) -> MonoNs {
         if client.claim() == Claim::Granted {
-            self.run_again(Arc::clone(client));
+            let retry_at = MonoNs(self.now.mono.0 + RETRY_NS);
+            // If it is contended, it runs at `retry_at`.
+            let _ = self.run_again(Arc::clone(client), retry_at);
         }
         client.retry_at()
     }
 
-    /// Runs the request of a claimed client again, and hands over its reply if it has one.
-    fn run_again(&mut self, client: Arc<BlockedClient>) {
+    /// Runs the request of a claimed client again, and hands over its reply if it has one. An
+    /// error: another reactor holds the keys, and the client waits on, until `retry_at` at most.
+    fn run_again(&mut self, client: Arc<BlockedClient>, retry_at: MonoNs) -> Result<(), Contended> {
         let (connection, request) = (&client.connection, &client.request);
         let entry = REGISTRY.entry(request.id);
         let args = request.args.as_args();
@@ -300,7 +306,7 @@ impl ReactorContext<'_> {
         let mut gate = match self.admit_rerun(&mut session, entry.command.flags, args) {
             Ok(()) => {
                 let ran = self.run(&mut session, entry, None, args, reply.reborrow());
-                ran.expect("a request that runs again waits for its keys")
+                ran.inspect_err(|_| client.wait_on(retry_at))?
             }
             Err(fail) => {
                 reply.error_bytes(&fail.bytes());
@@ -308,7 +314,8 @@ impl ReactorContext<'_> {
             }
         };
         if let Some(Wait::Until { at, .. }) = session.wait {
-            return client.wait_on(at);
+            client.wait_on(at);
+            return Ok(());
         }
         if self.is_lost(gate) {
             bytes.clear();
@@ -322,6 +329,7 @@ impl ReactorContext<'_> {
         if reactor != self.reactor.index {
             self.shared.links().wake(reactor);
         }
+        Ok(())
     }
 
     /// Checks that may fail although the request was admitted when it arrived.

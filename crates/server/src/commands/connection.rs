@@ -345,8 +345,8 @@ fn select_by_name(cx: &mut CommandContext<'_>, name: &[u8]) -> Done {
     }
     let hash = named_databases::stored_hash();
     let (shared, params) = (cx.shared, cx.locked.params());
-    let is_slow = || shared.running_scripts.is_slow();
-    let Some(names) = shared.keyspace.lock_one_unless(hash, params, is_slow) else {
+    let gives_up = cx.reactor.patience(&shared.running_scripts);
+    let Some(names) = shared.keyspace.lock_one_unless(hash, params, gives_up) else {
         cx.reactor.is_contended = true;
         return Ok(());
     };

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 
+use base::time::MonoNs;
 use smallvec::SmallVec;
 use store::{Key, Locked, PARTITIONS_DB};
 use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
@@ -29,7 +30,7 @@ use crate::engine::hot_keys::Space;
 use crate::engine::key_usage::Sums;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::monitor_feeds::RequestSource;
-use crate::engine::reactor_state::is_gated;
+use crate::engine::reactor_state::{RETRY_NS, is_gated};
 use crate::engine::refusal::LOG_FAILED;
 use crate::engine::replication::Role;
 use crate::engine::requests::RequestId;
@@ -49,11 +50,12 @@ impl Prepared {
     }
 }
 
-/// The request was not run, not even in part, because of CLIENT PAUSE or of a slow script.
+/// The request was not run, not even in part, because of CLIENT PAUSE or of data that another reactor
+/// holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Deferred;
 
-/// The request was not run, because a slow script holds its keys.
+/// The request was not run, because another reactor has held its keys for some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Contended;
 
@@ -178,8 +180,8 @@ impl<'a> ReactorContext<'a> {
         gate
     }
 
-    /// Makes a request wait for a script that holds its keys, or refuses it if the script has been
-    /// running for too long.
+    /// Makes a request wait for its keys, which another reactor holds, or refuses it if a script has
+    /// been running for too long.
     #[cold]
     fn defer(&mut self, session: &mut Session, mut reply: ReplyWriter<'_>) -> Gate {
         if self.shared.running_scripts.is_busy(self.reactor.settings.busy_reply_threshold_ms) {
@@ -187,10 +189,16 @@ impl<'a> ReactorContext<'a> {
             self.reactor.tally.error(None, text);
             reply.error(text);
         } else {
+            let Deferred = self.retry_later();
             session.wait = Some(Wait::Pause);
             session.commands -= 1; // it will be served again
         }
         Gate::OPEN
+    }
+
+    fn retry_later(&mut self) -> Deferred {
+        self.reactor.retry_at = MonoNs(self.now.mono.0 + RETRY_NS);
+        Deferred
     }
 
     fn begin(&mut self, session: &mut Session) {
@@ -225,7 +233,7 @@ impl<'a> ReactorContext<'a> {
         let ran = self.run_with(session, entry, prepared.hash, args, reply, |cx, keys| {
             cx.call_with(entry, args, Some(keys), body)
         });
-        let (result, gate) = ran.map_err(|Contended| Deferred)?;
+        let (result, gate) = ran.map_err(|Contended| self.retry_later())?;
         if self.is_lost(gate) {
             self.reactor.tally.error(None, LOG_FAILED);
             return Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN));
@@ -440,7 +448,7 @@ impl<'a> ReactorContext<'a> {
     }
 
     /// Runs an admitted request. Returns the same gate as [`ReactorContext::request`]. A request
-    /// whose keys a slow script holds is not run.
+    /// whose keys another reactor holds for some time is not run.
     #[inline]
     pub(crate) fn run(
         &mut self,
@@ -497,8 +505,8 @@ impl<'a> ReactorContext<'a> {
         Ok((result, gate))
     }
 
-    /// Locks the stripes of the command's keys, and lists the keys. `None` if a slow script holds
-    /// one of them.
+    /// Locks the stripes of the command's keys, and lists the keys. `None` if another reactor holds
+    /// one of them for some time.
     #[inline(always)]
     fn lock(
         &self,
@@ -509,7 +517,7 @@ impl<'a> ReactorContext<'a> {
         keys: &mut Keys,
     ) -> Option<Locked<'a>> {
         let keyspace = &self.shared.keyspace;
-        let give_up = || !session.is_rerun() && self.shared.running_scripts.is_slow();
+        let give_up = self.reactor.patience(&self.shared.running_scripts);
         if let Some(hash) = hash {
             keys.push((session.db, hash));
             return keyspace.lock_one_unless(hash, self.params, give_up);
@@ -539,7 +547,7 @@ impl<'a> ReactorContext<'a> {
     }
 
     fn lock_transaction(&self, session: &Session, keys: &mut Keys) -> Option<Locked<'a>> {
-        let give_up = || self.shared.running_scripts.is_slow();
+        let give_up = self.reactor.patience(&self.shared.running_scripts);
         let keyspace = &self.shared.keyspace;
         if transactions::list_keys(session, |key| keyspace.hash(key), keys) {
             return keyspace.lock_all_unless(self.params, give_up);

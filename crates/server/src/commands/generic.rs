@@ -449,6 +449,7 @@ pub(super) fn scan_keys(
     accepts: impl Fn(&[u8]) -> bool,
     reply_cursor: impl FnOnce(&mut ReplyWriter<'_>, u64),
 ) -> Done {
+    let mark = cx.reply.mark();
     let counted = cx.reply.begin_counted();
     let (db, reply) = (cx.db, &mut cx.reply);
     let mut found = 0;
@@ -470,10 +471,15 @@ pub(super) fn scan_keys(
         (locked.scan(db, cursor, options.count, |seen| visit(locked, seen)), Gate::OPEN)
     } else {
         let keyspace = &cx.shared.keyspace;
-        let (params, scripts) = (cx.locked.params(), &cx.shared.running_scripts);
-        let is_slow = || scripts.is_slow();
-        let found = keyspace.scan(db, cursor, options.count, params, is_slow, visit);
-        let (next, position) = found.ok_or_else(|| Fail::text(scripts.busy_error()))?;
+        debug_assert!(!cx.in_exec, "scripts and transactions lock all keys for it");
+        let gives_up = cx.reactor.patience(&cx.shared.running_scripts);
+        let params = cx.locked.params();
+        let found = keyspace.scan(db, cursor, options.count, params, gives_up, visit);
+        let Some((next, position)) = found else {
+            cx.reply.rewind(mark);
+            cx.reactor.is_contended = true;
+            return Ok(());
+        };
         (next, Gate::from_store(position))
     };
     options.steps.check()?;

@@ -19,18 +19,27 @@ use crate::engine::refusal::NO_REPLICAS;
 use crate::engine::replication::Role;
 use crate::engine::requests::RequestId;
 use crate::engine::room::Room;
+use crate::engine::running_scripts::RunningScripts;
 use crate::engine::secret::Shown;
 use crate::engine::server_state::ServerState;
 use base::stages::CycleClock;
-use base::time::Now;
+use base::time::{MonoNs, Now};
 use binlog::Lsn;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use reactor::{ConnId, Level};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::Arc;
-use store::Params;
+use store::{LOCK_WAIT, Params};
+
+/// Time that the requests of one turn may wait for data that other reactors hold. The reactor's other
+/// clients wait that long, too.
+const LOCK_WAIT_NS_MAX: u64 = 2_000_000;
+
+/// Time after which requests that gave up such a wait run again.
+pub(crate) const RETRY_NS: u64 = 2_000_000;
 
 /// State of a reactor that commands use.
 #[derive(Debug)]
@@ -84,8 +93,12 @@ pub(crate) struct ReactorState {
     pub(crate) script_wait_ns: u64,
     /// The running command is one of a script.
     pub(crate) runs_script: bool,
-    /// A command could not run, because a slow script holds what it needs.
+    /// A command could not run, because another reactor holds what it needs.
     pub(crate) is_contended: bool,
+    /// Time that this turn has waited for data that other reactors hold.
+    lock_wait_ns: Cell<u64>,
+    /// When requests that gave up their wait for data run again.
+    pub(crate) retry_at: MonoNs,
     /// What clients have left in stripes.
     pub(crate) leftovers: Leftovers,
     /// Libraries of functions as the running command or transaction has changed them.
@@ -152,6 +165,8 @@ impl ReactorState {
             script_wait_ns: 0,
             runs_script: false,
             is_contended: false,
+            lock_wait_ns: Cell::new(0),
+            retry_at: MonoNs(0),
             leftovers: Leftovers::default(),
             new_libraries: None,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
@@ -206,6 +221,7 @@ impl ReactorState {
         let is_long = has_begun && self.clock.has_passed_ms(began, ended);
         let lasted_ns = if is_long { self.clock.delta_ns(began, ended) } else { 0 };
         self.refuses_old = false;
+        self.lock_wait_ns.set(0);
         match self.queue_age.end_turn(now.mono, lasted_ns) {
             None => {}
             Some(Change::Overloaded) => {
@@ -216,6 +232,30 @@ impl ReactorState {
                 tracing::info!(reactor = self.index, "overload has ended");
             }
         }
+    }
+
+    /// Returns the check whether a request that waits for data of other reactors gives up: it runs
+    /// again later, so that this reactor serves others. Locks call it before each wait of up to
+    /// [`LOCK_WAIT`].
+    #[inline]
+    pub(crate) fn patience(&self, scripts: &RunningScripts) -> impl Fn() -> bool {
+        let last = Cell::new(0);
+        move || self.has_waited_enough(&last, scripts)
+    }
+
+    /// `last`: cycle counter at the last call for the same locks; 0: there was none.
+    #[cold]
+    fn has_waited_enough(&self, last: &Cell<u64>, scripts: &RunningScripts) -> bool {
+        let now = self.clock.now();
+        let before = last.replace(now);
+        if before != 0 {
+            let ns = self.clock.delta_ns(before, now);
+            // A shorter wait, for a key of many clients, is not a reason to delay requests.
+            if u128::from(ns) >= LOCK_WAIT.as_nanos() {
+                self.lock_wait_ns.set(self.lock_wait_ns.get().saturating_add(ns));
+            }
+        }
+        self.lock_wait_ns.get() >= LOCK_WAIT_NS_MAX || scripts.is_slow()
     }
 
     /// Returns the time of the next command: the time of the turn, advanced once the turn has

@@ -4,16 +4,13 @@ use super::{DEADLINE_TIMER, PAUSE_TIMER, ReactorHandler, Session as AnySession};
 use crate::commands::session::{ReplyMode, Session, Wait, WaitReply};
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
-use crate::engine::reactor_state::{is_gated, level_of_write};
+use crate::engine::reactor_state::{RETRY_NS, is_gated, level_of_write};
 use crate::engine::replication::Replication;
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Level, Output};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::resp::ReplyWriter;
-
-/// Interval at which paused requests check whether a slow script has ended.
-const SCRIPT_CHECK_NS: u64 = 2_000_000;
 
 impl ReactorHandler {
     /// Counts a connection as blocked by its last command, and sets its timer. A client that
@@ -175,8 +172,8 @@ impl ReactorHandler {
             }
             self.pause_timer = pause.until;
             cx.set_timer(pause.until, PAUSE_TIMER);
-        } else if self.waits_for_script() {
-            let at = MonoNs(cx.now().mono.0 + SCRIPT_CHECK_NS);
+        } else if self.waits_for_script() || cx.now().mono < self.reactor.retry_at {
+            let at = MonoNs(cx.now().mono.0 + RETRY_NS);
             if self.pause_timer <= cx.now().mono || self.pause_timer > at {
                 self.pause_timer = at;
                 cx.set_timer(at, PAUSE_TIMER);

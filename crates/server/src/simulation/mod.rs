@@ -23,6 +23,7 @@ mod blocking;
 mod busy;
 mod chaos;
 mod cluster;
+mod contended;
 mod cql;
 mod cql_chaos;
 mod cql_client;

@@ -118,12 +118,7 @@ fn the_spare_reactor_waits_for_no_data() {
     shared.running_scripts.begin(REGULAR, shared.cycles.now(), RoutineKind::Script);
     while !shared.running_scripts.is_busy(3) {}
     scene.is_stalled = true;
-    let params = crate::engine::server_state::params(
-        &shared.settings.load(),
-        base::time::UnixMs(0),
-        shared.keyspace.seed(),
-        1,
-    );
+    let params = scene.world.params();
     let locked = shared.keyspace.lock_one(shared.keyspace.hash(b"k"), &params);
     assert!(scene.ask(&[&["INFO", "keyspace"]]).contains("db0:keys=1,"), "as before");
     assert!(scene.ask(&[&["MEMORY", "STATS"]]).starts_with('*'));

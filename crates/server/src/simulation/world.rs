@@ -339,6 +339,13 @@ impl World {
         &self.life.state.shared
     }
 
+    /// What a thread outside the reactors locks stripes with.
+    pub(super) fn params(&self) -> store::Params {
+        let shared = self.shared();
+        let (settings, seed) = (shared.settings.load(), shared.keyspace.seed());
+        crate::engine::server_state::params(&settings, base::time::UnixMs(0), seed, 1)
+    }
+
     pub(super) fn state(&self) -> &State {
         &self.life.state
     }

@@ -1,0 +1,108 @@
+//! A request whose data another thread holds for long waits without its reactor.
+
+use std::sync::Arc;
+
+use reactor::SimClient;
+use wire::resp::encode_request;
+
+use super::world::{Plan, World};
+
+const HTTP: usize = 1;
+
+/// Turns in which every request is served that can be.
+const TURNS: usize = 50;
+
+struct Scene {
+    world: World,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let options = vec![("http", "127.0.0.1:0".to_owned())];
+        // Half a millisecond of real time, for which a lock is tried, is one of these steps.
+        let plan = Plan { reactors: 1, step_ns: 1_000_000, options, ..Plan::default() };
+        Scene { world: World::new(1, plan) }
+    }
+
+    fn run(&mut self) {
+        for _ in 0..TURNS {
+            self.world.sim().turn();
+            self.world.write_log();
+            self.world.advance(1_000_000);
+        }
+    }
+
+    fn send(&mut self, client: &mut SimClient, requests: &[&[&str]]) {
+        let mut bytes = Vec::new();
+        for request in requests {
+            let words: Vec<&[u8]> = request.iter().map(|word| word.as_bytes()).collect();
+            encode_request(&words, &mut bytes);
+        }
+        client.send(&bytes);
+        self.run();
+    }
+
+    fn ask(&mut self, client: &mut SimClient, requests: &[&[&str]]) -> String {
+        self.send(client, requests);
+        received(client)
+    }
+}
+
+fn received(client: &mut SimClient) -> String {
+    String::from_utf8(client.received()).expect("text")
+}
+
+#[test]
+fn a_request_waits_for_its_data_without_its_reactor() {
+    let mut scene = Scene::new();
+    let [mut other, mut reader, mut writer, mut blocked] =
+        std::array::from_fn(|_| scene.world.sim().connect());
+    let mut browser = scene.world.sim().connect_to(HTTP);
+    assert_eq!(
+        scene.ask(&mut other, &[&["SET", "k", "v"], &["SET", "free", "1"]]),
+        "+OK\r\n+OK\r\n"
+    );
+    let blocks: &[&str] = &["BLMOVE", "list", "k2{k}", "LEFT", "LEFT", "0"];
+    assert_eq!(scene.ask(&mut blocked, &[&["DEL", "k2{k}"], blocks]), ":0\r\n");
+
+    let shared = Arc::clone(scene.world.shared());
+    let params = scene.world.params();
+    let hash = |key: &[u8]| shared.keyspace.hash(key);
+    let held = shared.keyspace.lock([hash(b"k"), hash(b"k2{k}")].into_iter(), &params);
+    scene.send(&mut reader, &[&["GET", "k"], &["PING"]]);
+    let transaction: [&[&str]; 4] = [&["MULTI"], &["SET", "free", "2"], &["INCR", "k"], &["EXEC"]];
+    assert_eq!(scene.ask(&mut writer, &transaction), "+OK\r\n+QUEUED\r\n+QUEUED\r\n");
+    browser.send(b"GET /kv/k HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    let replies = scene.ask(&mut other, &[&["RPUSH", "list", "x"], &["GET", "free"], &["PING"]]);
+    assert_eq!(replies, ":1\r\n$1\r\n1\r\n+PONG\r\n");
+    for client in [&mut reader, &mut writer, &mut blocked, &mut browser] {
+        assert_eq!(received(client), "", "it waits");
+    }
+
+    drop(held);
+    scene.run();
+    assert_eq!(received(&mut reader), "$1\r\nv\r\n+PONG\r\n");
+    let not_an_integer = "-ERR value is not an integer or out of range\r\n";
+    assert_eq!(received(&mut writer), format!("*2\r\n+OK\r\n{not_an_integer}"));
+    assert_eq!(received(&mut blocked), "$1\r\nx\r\n");
+    let page = received(&mut browser);
+    assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("\r\n\r\nv"), "{page}");
+    assert_eq!(scene.ask(&mut other, &[&["LLEN", "list"], &["LLEN", "k2{k}"]]), ":0\r\n:1\r\n");
+}
+
+#[test]
+fn a_scan_waits_for_the_data_at_which_it_begins() {
+    let mut scene = Scene::new();
+    let [mut other, mut reader] = std::array::from_fn(|_| scene.world.sim().connect());
+    assert_eq!(scene.ask(&mut other, &[&["SET", "k", "v"]]), "+OK\r\n");
+    let shared = Arc::clone(scene.world.shared());
+    let params = scene.world.params();
+    let held = shared.keyspace.lock_all(&params);
+    scene.send(&mut reader, &[&["SCAN", "0"]]);
+    assert_eq!(scene.ask(&mut other, &[&["PING"]]), "+PONG\r\n");
+    assert_eq!(received(&mut reader), "");
+    drop(held);
+    scene.run();
+    let reply = received(&mut reader);
+    assert!(reply.starts_with("*2\r\n$"), "{reply}");
+}
