@@ -290,7 +290,7 @@ async function edit(page, url) {
   await until(page, "cql: has rows", () => [...document.querySelectorAll("#page td")].some(({ textContent }) => textContent === "system_schema"));
   await page.run(() => document.querySelector("#trace").click());
   await fill("#statement", "SELECT keyspace_name, table_name FROM system_schema.tables LIMIT 3");
-  await until(page, "cql: has a trace", has, "Statement run, 3 rows");
+  await until(page, "cql: has a trace", has, "Statement run, rows: 3");
   await isAccessible(page, "cql: has rows and a trace");
 
   await go(page, "command");

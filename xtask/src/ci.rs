@@ -217,26 +217,26 @@ impl Step {
 const REASONS_MAX: usize = 12;
 const REASON_LENGTH_MAX: usize = 200;
 
-/// The first lines that look like a reason of a failure, each with its neighbours; without any, the
-/// last lines.
+/// The first lines that name a failure, each with its neighbours; without any, lines that begin with an
+/// error, or the last lines.
 fn reasons(step: &str, output: &str) -> Vec<String> {
     let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
-    let is_reason = |line: &str| {
-        let line = line.trim_start();
+    let names_failure = |line: &str| line.starts_with("FAILED") || line.contains("panicked at");
+    let names_error = |line: &str| {
         let first = line.split(' ').next().unwrap_or_default();
-        let is_error = first.ends_with("Error:") || first.ends_with("Exception:");
-        is_error
-            || line.starts_with("FAILED")
-            || line.starts_with("error")
-            || line.contains("panicked at")
+        first.ends_with("Error:") || first.ends_with("Exception:") || line.starts_with("error")
     };
-    let is_near = |index: usize| {
-        lines[index.saturating_sub(1)..lines.len().min(index + 2)]
-            .iter()
-            .any(|line| is_reason(line))
+    let near = |is_reason: &dyn Fn(&str) -> bool| -> Vec<usize> {
+        let is_near = |&index: &usize| {
+            let neighbours = index.saturating_sub(1)..lines.len().min(index + 2);
+            lines[neighbours].iter().any(|line| is_reason(line.trim_start()))
+        };
+        (0..lines.len()).filter(is_near).take(REASONS_MAX).collect()
     };
-    let mut found: Vec<usize> =
-        (0..lines.len()).filter(|&index| is_near(index)).take(REASONS_MAX).collect();
+    let mut found = near(&names_failure);
+    if found.is_empty() {
+        found = near(&names_error);
+    }
     if found.is_empty() {
         found = (lines.len().saturating_sub(REASONS_MAX)..lines.len()).collect();
     }
@@ -244,8 +244,7 @@ fn reasons(step: &str, output: &str) -> Vec<String> {
     found.into_iter().map(|index| format!("{step}: {}", cut(lines[index].trim()))).collect()
 }
 
-/// Ends this process if the step does not end in time, so that its name is the last line of the
-/// output. Processes that the step has started are left as they are, to be examined.
+/// Ends this process if the step does not end in time. Processes that the step has started are left as they are, to be examined.
 fn with_limit<T>(name: &str, limit: Duration, run: impl FnOnce() -> T) -> T {
     let (sender, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
@@ -427,16 +426,7 @@ mod tests {
     fn the_reasons_of_a_failure_are_shown_again() {
         let suite =
             "=== s\n  ok one\n  FAILED two\n  Traceback\n  ValueError: 3\n  5 passed, 1 failed\n";
-        assert_eq!(
-            reasons("s", suite),
-            [
-                "s: ok one",
-                "s: FAILED two",
-                "s: Traceback",
-                "s: ValueError: 3",
-                "s: 5 passed, 1 failed"
-            ]
-        );
+        assert_eq!(reasons("s", suite), ["s: ok one", "s: FAILED two", "s: Traceback"]);
         let test = "  test a ... ok\n\n  thread 'b' panicked at c.rs:1:\n  reason\n";
         assert_eq!(
             reasons("t", test),

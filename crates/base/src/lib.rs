@@ -1,6 +1,6 @@
 //! Foundations that every crate may use: addresses, units, time as a value, memory trackers, stage
-//! timers, near names, hexadecimal digits, the text of errors, and the error of a wrong command line. No domain term
-//! (key, log, connection) occurs here.
+//! timers, near names, hexadecimal digits, the text of errors, and the error of a wrong command line.
+//! No domain term (key, log, connection) occurs here.
 #![forbid(unsafe_code)]
 
 pub mod address;

@@ -33,8 +33,6 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) const FULL: Load = Load { busy_ppm: 1_000_000, used_ppm: 1_000_000 };
-
     /// How much this load exceeds the other one.
     fn above(self, other: Load) -> u64 {
         let busy_ppm = self.busy_ppm.saturating_sub(other.busy_ppm);
@@ -133,8 +131,8 @@ pub(crate) enum Decision {
 }
 
 impl Balance {
-    /// `loads` are those of all reactors, `own` is this one's position.
-    pub(crate) fn decide(&mut self, own: usize, loads: &[Load]) -> Decision {
+    /// `loads` are those of all reactors, as far as they are known; `own` is this one's position.
+    pub(crate) fn decide(&mut self, own: usize, loads: &[Option<Load>]) -> Decision {
         let Some(transfer) = transfer(own, loads) else {
             self.overloaded_windows = 0;
             return Decision::Nothing;
@@ -153,15 +151,17 @@ impl Balance {
 
 /// The reactor's excess over the mean goes to the least busy one. If all overloaded reactors do the
 /// same at once, the receiver ends at the mean.
-fn transfer(own: usize, loads: &[Load]) -> Option<Transfer> {
-    let mine = loads[own];
-    let (to, &least) = loads.iter().enumerate().max_by_key(|(_, load)| mine.above(**load))?;
+fn transfer(own: usize, loads: &[Option<Load>]) -> Option<Transfer> {
+    let mine = loads[own]?;
+    let known = || loads.iter().enumerate().filter_map(|(index, load)| Some((index, (*load)?)));
+    let (to, least) = known().max_by_key(|(_, load)| mine.above(*load))?;
     let gap_ppm = mine.above(least);
     let used_ppm = u64::from(mine.used_ppm);
     let is_overloaded = used_ppm >= OVERLOAD_PPM_MIN
         && mine.exceeds_percent(least, OVERLOAD_PERCENT)
         && gap_ppm >= OVERLOAD_GAP_PPM;
-    let mean = loads.iter().map(|load| u64::from(load.used_ppm)).sum::<u64>() / loads.len() as u64;
+    let sum: u64 = known().map(|(_, load)| u64::from(load.used_ppm)).sum();
+    let mean = sum / known().count() as u64;
     if !is_overloaded || used_ppm <= mean {
         return None;
     }
@@ -204,8 +204,8 @@ mod tests {
     use super::*;
 
     /// Loads of reactors on dedicated cores.
-    fn loads<const COUNT: usize>(ppm: [u32; COUNT]) -> [Load; COUNT] {
-        ppm.map(|ppm| Load { busy_ppm: ppm, used_ppm: ppm })
+    fn loads<const COUNT: usize>(ppm: [u32; COUNT]) -> [Option<Load>; COUNT] {
+        ppm.map(|ppm| Some(Load { busy_ppm: ppm, used_ppm: ppm }))
     }
 
     #[test]
@@ -267,11 +267,15 @@ mod tests {
         assert_eq!(transfer(0, &loads([600_000, 500_000])), None);
         assert_eq!(transfer(1, &loads([900_000, 100_000])), None);
         assert_eq!(transfer(0, &loads([900_000])), None);
+        // A load that is not known is neither a target nor in the mean.
+        let [mine, least] = loads([450_000, 100_000]);
+        assert_eq!(transfer(0, &[mine, None, least]).map(|found| found.to), Some(2));
+        assert_eq!(transfer(0, &[mine, None]), None);
     }
 
     #[test]
     fn a_reactor_waiting_for_a_core_neither_gives_nor_receives() {
-        let load = |busy_ppm, used_ppm| Load { busy_ppm, used_ppm };
+        let load = |busy_ppm, used_ppm| Some(Load { busy_ppm, used_ppm });
         // Both share a core, and the first got less of it.
         assert_eq!(transfer(0, &[load(900_000, 300_000), load(400_000, 300_000)]), None);
         // The second shares its core with another program, and has no time left.

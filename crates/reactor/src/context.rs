@@ -107,12 +107,12 @@ impl GroupState {
         &self.slots[..self.regular]
     }
 
-    /// The loads of all regular reactors, as reactor `own` takes them into account. One that stays in
-    /// a turn publishes nothing: it is fully loaded.
-    pub(crate) fn loads(&self, own: usize, now: MonoNs) -> Vec<Load> {
+    /// The loads of all regular reactors, as reactor `own` sees them. `None`: the reactor stays in a
+    /// turn, so its load is not known.
+    pub(crate) fn loads(&self, own: usize, now: MonoNs) -> Vec<Option<Load>> {
         let slots = self.regular().iter().enumerate();
         let load_of = |(index, slot): (usize, &ReactorSlot)| {
-            if index != own && slot.is_stalled(now) { Load::FULL } else { slot.load() }
+            (index == own || !slot.is_stalled(now)).then(|| slot.load())
         };
         slots.map(load_of).collect()
     }

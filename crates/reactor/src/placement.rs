@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(decide(30), crate::balance::Decision::Nothing);
         // It is in a turn itself while it decides.
         group_state.slots[0].publish_turn(Some(MonoNs(MS)));
-        assert_eq!(group_state.loads(0, MonoNs(30 * MS)), [busy, Load::FULL]);
+        assert_eq!(group_state.loads(0, MonoNs(30 * MS)), [Some(busy), None]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Request handling of one reactor: turns input bytes into replies.
 
 mod adaptive_spin;
+mod contended;
 mod cql;
 mod deadlines;
 mod gates;
@@ -38,6 +39,7 @@ use crate::statements::StatementState;
 use crate::tls::common_name;
 use adaptive_spin::AdaptiveSpin;
 use base::time::{MonoNs, Now};
+use contended::Contended;
 use deadlines::Deadlines;
 use newcomers::Newcomers;
 use protocol::{Opened, Protocol};
@@ -57,6 +59,8 @@ const TICK: u64 = 0;
 const PAUSE_TIMER: u64 = 1;
 /// Timer token for the deadlines of waiting connections.
 const DEADLINE_TIMER: u64 = 2;
+/// Timer token for contended requests. The timer only triggers a turn: see `retry_contended`.
+const CONTENDED_TIMER: u64 = 3;
 
 /// State shared by all reactors of a server: data, log, and the state of each protocol.
 #[derive(Debug, Clone)]
@@ -98,6 +102,7 @@ pub(crate) struct ReactorHandler {
     postponed: BTreeSet<ConnId>,
     /// The end of CLIENT PAUSE for which a timer is set.
     pause_timer: MonoNs,
+    contended: Contended,
     surveyed: MonoNs,
     /// Used by reactor 0.
     history: history::Sampler,
@@ -156,6 +161,7 @@ impl ReactorHandler {
             unread_parts: Vec::new(),
             postponed: BTreeSet::new(),
             pause_timer: MonoNs::default(),
+            contended: Contended::default(),
             surveyed: MonoNs::default(),
             history: history::Sampler::default(),
             window_began: MonoNs::default(),
@@ -306,6 +312,7 @@ impl Handler for ReactorHandler {
 
     fn closed(&mut self, _: &mut Context<'_, Mail>, _: ConnId, mut session: Session) {
         let connection = session.protocol();
+        self.remove_contended(connection.id());
         if self.postponed.remove(&connection.id()) {
             self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
         }
@@ -414,7 +421,7 @@ impl Handler for ReactorHandler {
         if token == TICK {
             return self.tick(cx, connections);
         }
-        debug_assert!(token == DEADLINE_TIMER || token == PAUSE_TIMER);
+        debug_assert!([DEADLINE_TIMER, PAUSE_TIMER, CONTENDED_TIMER].contains(&token));
         self.meet_deadlines(cx, connections);
     }
 
@@ -446,6 +453,7 @@ impl Handler for ReactorHandler {
         self.follow_users(cx, connections);
         self.limit_newcomers(cx, connections);
         self.end_pause(cx, connections);
+        self.retry_contended(cx, connections);
         self.record.take_news(self.cql.record());
         self.serve_blocked(cx, connections);
         self.deliver_invalidations(cx, connections);

@@ -25,7 +25,7 @@ use crate::{DATABASES, DeferredFree, STRIPES};
 pub(crate) struct Slot(pub(crate) Mutex<Stripe>);
 
 /// Time of one wait for a stripe, after which the thread may give up.
-pub const LOCK_WAIT: Duration = Duration::from_micros(500);
+const LOCK_WAIT: Duration = Duration::from_micros(500);
 
 /// How often a thread found a stripe locked, and the total time of these waits. A wait in progress
 /// is counted, but its time is not yet included.
@@ -145,25 +145,26 @@ impl Keyspace {
         self.slots[index].0.try_lock()
     }
 
-    /// Waits for a stripe until `give_up` is true, which is called before each [`LOCK_WAIT`].
+    /// Waits for a stripe until `give_up` is true. It is called with the nanoseconds of each wait,
+    /// of about [`LOCK_WAIT`] or until the stripe is free, and before the first one with 0.
     #[cold]
     pub(crate) fn wait_unless(
         &self,
         index: usize,
-        give_up: impl Fn() -> bool,
+        give_up: impl Fn(u64) -> bool,
     ) -> Option<MutexGuard<'_, Stripe>> {
         self.waits.count.fetch_add(1, Ordering::Relaxed);
         let started = self.cycles.now();
-        let guard = loop {
-            if give_up() {
-                break None;
-            }
-            let guard = self.slots[index].0.try_lock_for(LOCK_WAIT);
-            if guard.is_some() {
-                break guard;
-            }
-        };
-        let waited_ns = self.cycles.delta_ns(started, self.cycles.now());
+        let mut last = started;
+        let mut gives_up = give_up(0);
+        let mut guard = None;
+        while guard.is_none() && !gives_up {
+            guard = self.slots[index].0.try_lock_for(LOCK_WAIT);
+            let now = self.cycles.now();
+            gives_up = give_up(self.cycles.delta_ns(last, now).max(1));
+            last = now;
+        }
+        let waited_ns = self.cycles.delta_ns(started, last);
         self.waits.ns.fetch_add(waited_ns, Ordering::Relaxed);
         guard
     }
@@ -275,14 +276,14 @@ impl Keyspace {
     /// Statistics of each database, and the bytes of all. Locks one stripe after the other: the
     /// caller must hold none.
     pub fn stats(&self, now: UnixMs) -> ([DbStats; DATABASES], usize) {
-        self.stats_unless(now, || false).expect("it never gives up")
+        self.stats_unless(now, |_| false).expect("it never gives up")
     }
 
     /// Like [`Keyspace::stats`]. `None` if a stripe is not free when `give_up` becomes true.
     pub fn stats_unless(
         &self,
         now: UnixMs,
-        give_up: impl Fn() -> bool,
+        give_up: impl Fn(u64) -> bool,
     ) -> Option<([DbStats; DATABASES], usize)> {
         let mut sums = StatsSums::default();
         for index in 0..STRIPES {

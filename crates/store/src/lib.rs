@@ -62,7 +62,7 @@ pub use evict::{Candidate, EvictionPolicy};
 pub use indexes::{Definitions, IndexId, Indexing, Posting, Start};
 pub use items::{Deliveries, Ids, Items, Points, Scored, Timestamps, Writes};
 pub use key::{Key, PARTITIONS_DB, PartitionKey, TableId, stripe_of, stripe_of_token};
-pub use keyspace::{Keyspace, LOCK_WAIT, LockWaits};
+pub use keyspace::{Keyspace, LockWaits};
 pub use locked::{Locked, Lookups, Seen, StoredString};
 pub use mutation::{Mutation, Scope};
 pub use object::Depth;

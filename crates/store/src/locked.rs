@@ -207,13 +207,13 @@ impl<'a> Locked<'a> {
     /// Unlocks the stripes, and locks them again with those of more keys. Nothing may have been
     /// changed under the locks. False, with no stripe locked, if one is not free when `give_up`
     /// becomes true.
-    pub fn relock_with(&mut self, hashes: &[u64], give_up: impl Fn() -> bool) -> bool {
+    pub fn relock_with(&mut self, hashes: &[u64], give_up: impl Fn(u64) -> bool) -> bool {
         let stripes = self.stripes().chain(hashes.iter().map(|hash| stripe_of(*hash))).collect();
         self.relock(stripes, give_up)
     }
 
     /// Like [`Locked::relock_with`], with every stripe.
-    pub fn relock_all(&mut self, give_up: impl Fn() -> bool) -> bool {
+    pub fn relock_all(&mut self, give_up: impl Fn(u64) -> bool) -> bool {
         self.relock((0..STRIPES).collect(), give_up)
     }
 
@@ -223,7 +223,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Like [`Locked::relock_with`], with these stripes.
-    pub fn relock(&mut self, stripes: SmallVec<[usize; 8]>, give_up: impl Fn() -> bool) -> bool {
+    pub fn relock(&mut self, stripes: SmallVec<[usize; 8]>, give_up: impl Fn(u64) -> bool) -> bool {
         assert!(self.trash.is_empty(), "nothing was removed");
         assert!(self.grown_bytes == 0, "nothing was changed");
         self.guards = Guards::None;
@@ -234,7 +234,7 @@ impl<'a> Locked<'a> {
     }
 
     /// Locks the stripe of one more key. Waits for it until `give_up` is true: false then.
-    pub fn add_unless(&mut self, hash: u64, give_up: impl Fn() -> bool) -> bool {
+    pub fn add_unless(&mut self, hash: u64, give_up: impl Fn(u64) -> bool) -> bool {
         let stripe = stripe_of(hash);
         let Err(place) = self.place_of(stripe) else { return true };
         let Some(guard) = self.keyspace.wait_unless(stripe, give_up) else { return false };

@@ -29,7 +29,7 @@ impl Keyspace {
         &'a self,
         hash: u64,
         params: &'a Params,
-        give_up: impl Fn() -> bool,
+        give_up: impl Fn(u64) -> bool,
     ) -> Option<Locked<'a>> {
         let index = stripe_of(hash);
         let stripe = match self.try_stripe(index) {
@@ -42,7 +42,7 @@ impl Keyspace {
 
     /// Locks the stripes of these keys, each once.
     pub fn lock<'a>(&'a self, hashes: impl Iterator<Item = u64>, params: &'a Params) -> Locked<'a> {
-        let locked = self.lock_unless(hashes, params, || false);
+        let locked = self.lock_unless(hashes, params, |_| false);
         locked.expect("it never gives up")
     }
 
@@ -51,7 +51,7 @@ impl Keyspace {
         &'a self,
         hashes: impl Iterator<Item = u64>,
         params: &'a Params,
-        give_up: impl Fn() -> bool,
+        give_up: impl Fn(u64) -> bool,
     ) -> Option<Locked<'a>> {
         let stripes: SmallVec<[usize; 8]> = hashes.map(stripe_of).collect();
         let guards = self.lock_stripes(stripes, give_up)?;
@@ -60,14 +60,14 @@ impl Keyspace {
 
     /// Locks every stripe. Costs 4,096 locks of 10 ns: for commands that affect all keys.
     pub fn lock_all<'a>(&'a self, params: &'a Params) -> Locked<'a> {
-        self.lock_all_unless(params, || false).expect("it never gives up")
+        self.lock_all_unless(params, |_| false).expect("it never gives up")
     }
 
     /// Like [`Keyspace::lock_all`]. `None` if a stripe is not free when `give_up` becomes true.
     pub fn lock_all_unless<'a>(
         &'a self,
         params: &'a Params,
-        give_up: impl Fn() -> bool,
+        give_up: impl Fn(u64) -> bool,
     ) -> Option<Locked<'a>> {
         let guards = self.lock_stripes((0..STRIPES).collect(), give_up)?;
         Some(Locked::new(self, params, guards))
@@ -78,7 +78,7 @@ impl Keyspace {
     pub(crate) fn lock_stripes(
         &self,
         mut stripes: SmallVec<[usize; 8]>,
-        give_up: impl Fn() -> bool,
+        give_up: impl Fn(u64) -> bool,
     ) -> Option<Guards<'_>> {
         stripes.sort_unstable();
         stripes.dedup();
@@ -142,7 +142,7 @@ impl Keyspace {
         &'a self,
         stripe: usize,
         params: &'a Params,
-        give_up: impl Fn() -> bool,
+        give_up: impl Fn(u64) -> bool,
     ) -> Option<Locked<'a>> {
         let index = stripe_number(stripe);
         let stripe = match self.try_stripe(stripe) {
@@ -219,7 +219,7 @@ impl Keyspace {
         cursor: ScanCursor,
         count: usize,
         params: &Params,
-        give_up: impl Fn() -> bool,
+        give_up: impl Fn(u64) -> bool,
         mut visit: impl FnMut(&Locked<'_>, Seen<'_>),
     ) -> Option<(ScanCursor, u64)> {
         let (first, mut place) = cursor.split();

@@ -554,7 +554,7 @@ fn a_scan_sees_every_key_once_and_ends() {
     let (params, mut cursor, mut seen, mut calls) = (params(0), ScanCursor(0), Vec::new(), 0);
     loop {
         let (next, _) = store
-            .scan(0, cursor, 10, &params, || false, |_, key| seen.push(live(key)))
+            .scan(0, cursor, 10, &params, |_| false, |_, key| seen.push(live(key)))
             .expect("it is free");
         calls += 1;
         cursor = next;
@@ -584,7 +584,7 @@ fn a_scan_tells_overdue_keys_apart_and_counts_them() {
                 cursor,
                 10,
                 &params,
-                || false,
+                |_| false,
                 |_, seen| {
                     visited += 1;
                     match seen {
@@ -614,7 +614,7 @@ fn a_scan_under_all_locks_goes_the_same_way() {
     loop {
         let (mut alone, mut locked) = (Vec::new(), Vec::new());
         let (next, _) = store
-            .scan(2, cursor, 100, &params, || false, |_, key| alone.push(live(key)))
+            .scan(2, cursor, 100, &params, |_| false, |_, key| alone.push(live(key)))
             .expect("it is free");
         let all = store.lock_all(&params);
         assert_eq!(all.scan(2, cursor, 100, |key| locked.push(live(key))), next);
@@ -814,20 +814,20 @@ fn a_lock_is_given_up_when_the_caller_wants() {
     let [low, middle, high] = hashes_in_order(&store);
     let params = params(1);
     let held = store.lock_one(middle, &params);
-    assert!(store.lock_one_unless(middle, &params, || true).is_none());
-    assert!(store.lock_unless([low, middle].into_iter(), &params, || true).is_none());
-    assert!(store.lock_all_unless(&params, || true).is_none());
+    assert!(store.lock_one_unless(middle, &params, |_| true).is_none());
+    assert!(store.lock_unless([low, middle].into_iter(), &params, |_| true).is_none());
+    assert!(store.lock_all_unless(&params, |_| true).is_none());
     let mut other = store.lock_one(low, &params);
     assert!(!other.try_add(middle));
-    assert!(!other.add_unless(middle, || true));
+    assert!(!other.add_unless(middle, |_| true));
     assert!(!other.try_add_all());
-    assert!(!other.relock_with(&[middle], || true));
+    assert!(!other.relock_with(&[middle], |_| true));
     assert!(other.is_unlocked());
     drop(held);
-    assert!(other.relock_with(&[middle, high], || false));
+    assert!(other.relock_with(&[middle, high], |_| false));
     assert!(!other.holds(low));
-    assert!(other.add_unless(low, || false));
-    assert!(other.relock_all(|| false));
+    assert!(other.add_unless(low, |_| false));
+    assert!(other.relock_all(|_| false));
     assert!(other.is_all());
 }
 

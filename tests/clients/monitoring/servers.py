@@ -59,7 +59,8 @@ class Server(Process):
     """A Myriad with all protocols."""
 
     def __init__(self, folder, name, *options):
-        self.resp, self.cql, self.http = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        first = free_port(3)
+        self.resp, self.cql, self.http = (f"127.0.0.1:{first + place}" for place in range(3))
         addresses = ["--resp", self.resp, "--cql", self.cql, "--http", self.http]
         program = [os.environ["MYRIAD"], "serve", "--reactors", "2", "--dir", str(folder / name)]
         super().__init__([*program, *addresses, *options], folder / f"{name}.log")

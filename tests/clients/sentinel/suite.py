@@ -80,7 +80,8 @@ class Group:
         return self
 
     def start(self):
-        ports = [free_port() for _ in range(3)]
+        first = free_port(3)
+        ports = [first, first + 1, first + 2]
         for port in ports:
             self.start_server(port, None if port == ports[0] else ports[0])
         for _ in range(SENTINELS):

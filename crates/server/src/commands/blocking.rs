@@ -223,6 +223,8 @@ enum Served {
     All,
     /// The client with this ticket is next, in a later turn.
     UpTo(u64),
+    /// The same, when the data that another reactor holds may be free.
+    Contended(u64),
 }
 
 impl ReactorContext<'_> {
@@ -240,9 +242,16 @@ impl ReactorContext<'_> {
         let mut left = RERUNS_MAX;
         let mut later = Vec::new();
         while let Some(mut key) = self.record.changed.ready.pop_front() {
-            if let Served::UpTo(ticket) = self.serve_clients(&key, &mut left) {
-                key.first_ticket = ticket;
-                later.push(key);
+            match self.serve_clients(&key, &mut left) {
+                Served::All => {}
+                Served::UpTo(ticket) => {
+                    key.first_ticket = ticket;
+                    later.push(key);
+                }
+                Served::Contended(ticket) => {
+                    key.first_ticket = ticket;
+                    self.reactor.contended_keys.push_back(key);
+                }
             }
         }
         self.record.changed.ready.extend(later);
@@ -254,7 +263,7 @@ impl ReactorContext<'_> {
             let ticket = match self.next_ticket(ready, first) {
                 Ok(Some(ticket)) => ticket,
                 Ok(None) => return Served::All,
-                Err(Contended) => return Served::UpTo(first),
+                Err(Contended) => return Served::Contended(first),
             };
             first = ticket + 1;
             let Some(client) = self.shared.blocked.get(ticket) else { continue };
@@ -266,7 +275,7 @@ impl ReactorContext<'_> {
                     *left -= 1;
                     let retry_at = client.retry_at();
                     if self.run_again(client, retry_at).is_err() {
-                        return Served::UpTo(ticket);
+                        return Served::Contended(ticket);
                     }
                 }
                 Claim::Running => return Served::UpTo(ticket),
@@ -286,9 +295,11 @@ impl ReactorContext<'_> {
     /// be run the next time.
     pub(crate) fn retry(&mut self, client: &Arc<BlockedClient>) -> MonoNs {
         if client.claim() == Claim::Granted {
-            let retry_at = MonoNs(self.now.mono.0 + RETRY_NS);
-            // If it is contended, it runs at `retry_at`.
-            let _ = self.run_again(Arc::clone(client), retry_at);
+            let now = self.now.mono.0 + self.reactor.lock_waits_ns();
+            let retry_at = MonoNs(now + RETRY_NS);
+            if let Err(Contended) = self.run_again(Arc::clone(client), retry_at) {
+                return retry_at;
+            }
         }
         client.retry_at()
     }

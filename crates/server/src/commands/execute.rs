@@ -6,7 +6,6 @@
 
 use std::cell::Cell;
 
-use base::time::MonoNs;
 use smallvec::SmallVec;
 use store::{Key, Locked, PARTITIONS_DB};
 use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
@@ -30,7 +29,7 @@ use crate::engine::hot_keys::Space;
 use crate::engine::key_usage::Sums;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::monitor_feeds::RequestSource;
-use crate::engine::reactor_state::{RETRY_NS, is_gated};
+use crate::engine::reactor_state::is_gated;
 use crate::engine::refusal::LOG_FAILED;
 use crate::engine::replication::Role;
 use crate::engine::requests::RequestId;
@@ -50,12 +49,16 @@ impl Prepared {
     }
 }
 
-/// The request was not run, not even in part, because of CLIENT PAUSE or of data that another reactor
-/// holds.
+/// Why a request was not run, not even in part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Deferred;
+pub(crate) enum Deferred {
+    /// CLIENT PAUSE is in effect.
+    Paused,
+    /// Another reactor holds its data.
+    Contended,
+}
 
-/// The request was not run, because another reactor has held its keys for some time.
+/// The request was not run, because another reactor holds its keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Contended;
 
@@ -122,8 +125,8 @@ fn unknown(id: Option<RequestId>, args: Args<'_>) -> Fail {
 
 impl<'a> ReactorContext<'a> {
     /// Runs one request and appends its reply. Returns the log position that must be durable before
-    /// the reply is sent. A request that CLIENT PAUSE defers is not run; the session then waits for
-    /// the end of the pause.
+    /// the reply is sent. A request that CLIENT PAUSE defers, or whose keys another reactor holds, is
+    /// not run; the session then waits.
     #[inline]
     pub(crate) fn request(
         &mut self,
@@ -139,7 +142,7 @@ impl<'a> ReactorContext<'a> {
             Ok(Admitted::Run(entry)) => {
                 match self.run(session, entry, prepared.hash, args, reply.reborrow()) {
                     Ok(gate) => gate,
-                    Err(Contended) => return self.defer(session, reply),
+                    Err(Contended) => return self.defer(session, prepared, args, reply),
                 }
             }
             Ok(Admitted::Queued) => {
@@ -183,22 +186,21 @@ impl<'a> ReactorContext<'a> {
     /// Makes a request wait for its keys, which another reactor holds, or refuses it if a script has
     /// been running for too long.
     #[cold]
-    fn defer(&mut self, session: &mut Session, mut reply: ReplyWriter<'_>) -> Gate {
+    fn defer(
+        &mut self,
+        session: &mut Session,
+        prepared: Prepared,
+        args: Args<'_>,
+        reply: ReplyWriter<'_>,
+    ) -> Gate {
         if self.shared.running_scripts.is_busy(self.reactor.settings.busy_reply_threshold_ms) {
-            let text = self.shared.running_scripts.busy_error();
-            self.reactor.tally.error(None, text);
-            reply.error(text);
+            let fail = Fail::text(self.shared.running_scripts.busy_error());
+            self.reject(session, prepared.id(), args, &fail, reply);
         } else {
-            let Deferred = self.retry_later();
-            session.wait = Some(Wait::Pause);
+            session.wait = Some(Wait::Keys);
             session.commands -= 1; // it will be served again
         }
         Gate::OPEN
-    }
-
-    fn retry_later(&mut self) -> Deferred {
-        self.reactor.retry_at = MonoNs(self.now.mono.0 + RETRY_NS);
-        Deferred
     }
 
     fn begin(&mut self, session: &mut Session) {
@@ -224,7 +226,7 @@ impl<'a> ReactorContext<'a> {
         let entry = match self.admit(session, prepared, args) {
             Ok(Admitted::Run(entry)) => entry,
             Ok(Admitted::Queued) => unreachable!("there is no transaction"),
-            Ok(Admitted::Later) => return Err(Deferred),
+            Ok(Admitted::Later) => return Err(Deferred::Paused),
             Err(fail) => {
                 self.count_rejected(session, prepared.id(), args, &fail);
                 return Ok((Err(fail), Gate::OPEN));
@@ -233,7 +235,7 @@ impl<'a> ReactorContext<'a> {
         let ran = self.run_with(session, entry, prepared.hash, args, reply, |cx, keys| {
             cx.call_with(entry, args, Some(keys), body)
         });
-        let (result, gate) = ran.map_err(|Contended| self.retry_later())?;
+        let (result, gate) = ran.map_err(|Contended| Deferred::Contended)?;
         if self.is_lost(gate) {
             self.reactor.tally.error(None, LOG_FAILED);
             return Ok((Err(Fail::text(LOG_FAILED)), Gate::OPEN));
@@ -448,7 +450,7 @@ impl<'a> ReactorContext<'a> {
     }
 
     /// Runs an admitted request. Returns the same gate as [`ReactorContext::request`]. A request
-    /// whose keys another reactor holds for some time is not run.
+    /// whose keys another reactor holds is not run.
     #[inline]
     pub(crate) fn run(
         &mut self,
@@ -497,7 +499,9 @@ impl<'a> ReactorContext<'a> {
             is_blocked: false,
         };
         let result = call(&mut cx, &keys);
-        cx.feed_monitors(command, args);
+        if !cx.reactor.is_contended {
+            cx.feed_monitors(command, args);
+        }
         let gate = cx.commit(command, &keys);
         if std::mem::take(&mut cx.reactor.is_contended) {
             return Err(Contended);
@@ -506,7 +510,7 @@ impl<'a> ReactorContext<'a> {
     }
 
     /// Locks the stripes of the command's keys, and lists the keys. `None` if another reactor holds
-    /// one of them for some time.
+    /// one of them.
     #[inline(always)]
     fn lock(
         &self,
@@ -640,8 +644,8 @@ impl CommandContext<'_> {
         let ran_ns = self.reactor.clock.delta_ns(clock_start, stamp);
         let ns = ran_ns.saturating_add(std::mem::take(&mut self.slept_ns));
         self.reactor.stamp = stamp;
-        // A blocked client's command is counted when it runs again with a result.
-        if std::mem::take(&mut self.is_blocked) {
+        // The command of a blocked client, or one that waits for data, is counted when it has run.
+        if std::mem::take(&mut self.is_blocked) || self.reactor.is_contended {
             return result;
         }
         self.reactor.tally.executed(id, ns);

@@ -97,7 +97,7 @@ fn store(
     server: u16,
     peer: Option<(&MasterAddress, Request)>,
 ) -> Done {
-    let is_locked = cx.locked.add_unless(hub::STORED.hash(), || false);
+    let is_locked = cx.locked.add_unless(hub::STORED.hash(), |_| false);
     assert!(is_locked, "it never gives up");
     let mut encoded = Vec::new();
     hub::put(&cx.locked, server, peer, |mutation| {

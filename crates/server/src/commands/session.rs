@@ -174,6 +174,8 @@ pub(crate) enum Wait {
     Transfer,
     /// Waits for the end of CLIENT PAUSE, then runs the request that is still in the input.
     Pause,
+    /// Waits for data that another reactor holds, then does the same.
+    Keys,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

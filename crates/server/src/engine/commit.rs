@@ -431,12 +431,12 @@ impl<'a> Unit<'a> {
     }
 
     /// See [`Locked::add_unless`].
-    pub(crate) fn add_unless(&mut self, hash: u64, give_up: impl Fn() -> bool) -> bool {
+    pub(crate) fn add_unless(&mut self, hash: u64, give_up: impl Fn(u64) -> bool) -> bool {
         self.locked.add_unless(hash, give_up)
     }
 
     /// See [`Locked::relock_with`].
-    pub(crate) fn relock_with(&mut self, hashes: &[u64], give_up: impl Fn() -> bool) -> bool {
+    pub(crate) fn relock_with(&mut self, hashes: &[u64], give_up: impl Fn(u64) -> bool) -> bool {
         assert!(self.is_untouched(), "changes are logged under the locks of their keys");
         self.locked.relock_with(hashes, give_up)
     }
@@ -450,13 +450,17 @@ impl<'a> Unit<'a> {
     }
 
     /// Locks the stripes of a unit that was [released](Unit::release).
-    pub(crate) fn relock_stripes(&mut self, held: Vec<usize>, give_up: impl Fn() -> bool) -> bool {
+    pub(crate) fn relock_stripes(
+        &mut self,
+        held: Vec<usize>,
+        give_up: impl Fn(u64) -> bool,
+    ) -> bool {
         assert!(self.is_untouched(), "changes are logged under the locks of their keys");
         self.locked.relock(held.into(), give_up)
     }
 
     /// See [`Locked::relock_all`].
-    pub(crate) fn relock_all(&mut self, give_up: impl Fn() -> bool) -> bool {
+    pub(crate) fn relock_all(&mut self, give_up: impl Fn(u64) -> bool) -> bool {
         assert!(self.is_untouched(), "changes are logged under the locks of their keys");
         self.locked.relock_all(give_up)
     }

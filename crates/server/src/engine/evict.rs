@@ -69,7 +69,7 @@ impl ReactorContext<'_> {
         let ReactorContext { shared, reactor, record, params, .. } = self;
         let key = shared.keyspace.key(name);
         // A script that holds the stripe by now may do so for long; another key is found.
-        let Some(locked) = shared.keyspace.lock_one_unless(key.hash, params, || true) else {
+        let Some(locked) = shared.keyspace.lock_one_unless(key.hash, params, |_| true) else {
             return;
         };
         let mut unit = Unit::new(shared, reactor, record, locked);

@@ -23,7 +23,7 @@ use crate::engine::running_scripts::RunningScripts;
 use crate::engine::secret::Shown;
 use crate::engine::server_state::ServerState;
 use base::stages::CycleClock;
-use base::time::{MonoNs, Now};
+use base::time::Now;
 use binlog::Lsn;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
@@ -32,13 +32,9 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::Arc;
-use store::{LOCK_WAIT, Params};
+use store::{Params, ReadyKey};
 
-/// Time that the requests of one turn may wait for data that other reactors hold. The reactor's other
-/// clients wait that long, too.
-const LOCK_WAIT_NS_MAX: u64 = 2_000_000;
-
-/// Time after which requests that gave up such a wait run again.
+/// Time after which requests that gave up a wait for data run again.
 pub(crate) const RETRY_NS: u64 = 2_000_000;
 
 /// State of a reactor that commands use.
@@ -97,8 +93,8 @@ pub(crate) struct ReactorState {
     pub(crate) is_contended: bool,
     /// Time that this turn has waited for data that other reactors hold.
     lock_wait_ns: Cell<u64>,
-    /// When requests that gave up their wait for data run again.
-    pub(crate) retry_at: MonoNs,
+    /// Keys whose blocked clients could not be served for the same reason.
+    pub(crate) contended_keys: VecDeque<ReadyKey>,
     /// What clients have left in stripes.
     pub(crate) leftovers: Leftovers,
     /// Libraries of functions as the running command or transaction has changed them.
@@ -166,7 +162,7 @@ impl ReactorState {
             runs_script: false,
             is_contended: false,
             lock_wait_ns: Cell::new(0),
-            retry_at: MonoNs(0),
+            contended_keys: VecDeque::new(),
             leftovers: Leftovers::default(),
             new_libraries: None,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
@@ -234,28 +230,15 @@ impl ReactorState {
         }
     }
 
-    /// Returns the check whether a request that waits for data of other reactors gives up: it runs
-    /// again later, so that this reactor serves others. Locks call it before each wait of up to
-    /// [`LOCK_WAIT`].
+    /// Returns the check of locks whether a request gives up its wait for data of other reactors.
     #[inline]
-    pub(crate) fn patience(&self, scripts: &RunningScripts) -> impl Fn() -> bool {
-        let last = Cell::new(0);
-        move || self.has_waited_enough(&last, scripts)
+    pub(crate) fn patience<'a>(&'a self, scripts: &'a RunningScripts) -> impl Fn(u64) -> bool + 'a {
+        scripts.patience(&self.lock_wait_ns)
     }
 
-    /// `last`: cycle counter at the last call for the same locks; 0: there was none.
-    #[cold]
-    fn has_waited_enough(&self, last: &Cell<u64>, scripts: &RunningScripts) -> bool {
-        let now = self.clock.now();
-        let before = last.replace(now);
-        if before != 0 {
-            let ns = self.clock.delta_ns(before, now);
-            // A shorter wait, for a key of many clients, is not a reason to delay requests.
-            if u128::from(ns) >= LOCK_WAIT.as_nanos() {
-                self.lock_wait_ns.set(self.lock_wait_ns.get().saturating_add(ns));
-            }
-        }
-        self.lock_wait_ns.get() >= LOCK_WAIT_NS_MAX || scripts.is_slow()
+    /// Time that this turn has waited for data that other reactors hold.
+    pub(crate) fn lock_waits_ns(&self) -> u64 {
+        self.lock_wait_ns.get()
     }
 
     /// Returns the time of the next command: the time of the turn, advanced once the turn has

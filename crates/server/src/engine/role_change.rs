@@ -173,6 +173,6 @@ fn store(unit: &mut Unit<'_>, history: &History) -> Result<(), StoreError> {
 
 /// Locks the stripe of the stored history.
 fn lock_stored(unit: &mut Unit<'_>) {
-    let is_locked = unit.add_unless(stored_hash(), || false);
+    let is_locked = unit.add_unless(stored_hash(), |_| false);
     assert!(is_locked, "it never gives up");
 }

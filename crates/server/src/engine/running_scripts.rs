@@ -1,5 +1,6 @@
 //! Scripts that run at this moment: on which reactors, since when, and whether they must end.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use base::stages::CycleClock;
@@ -44,6 +45,13 @@ const KILLED: u8 = 3;
 
 /// Time after which a script is slow: reactors do not wait for it.
 const SLOW_NS: u64 = 2_000_000;
+
+/// Time that one turn may wait for data that other reactors hold. The reactor's other clients wait that
+/// long, too.
+const LOCK_WAITS_NS_MAX: u64 = 2_000_000;
+
+/// A shorter wait, for a key of many clients, is not counted: it is not a reason to delay requests.
+const LOCK_WAIT_NS_MIN: u64 = 400_000;
 
 /// Time after which a request that began is refused instead of waiting for a script.
 const TOO_SLOW_NS: u64 = 50_000_000;
@@ -140,8 +148,28 @@ impl RunningScripts {
     /// Whether a script is too slow for a request that has begun: it fails instead of waiting, so
     /// that its reactor serves others.
     #[cold]
-    pub(crate) fn are_too_slow(&self) -> bool {
+    fn are_too_slow(&self) -> bool {
         self.slow_ns().is_some_and(|ns| ns >= TOO_SLOW_NS)
+    }
+
+    /// Returns the check of locks whether a request that waits for data of other reactors gives up,
+    /// so that its reactor serves others. `spent_ns`: the time that it has waited in this turn.
+    #[inline]
+    pub(crate) fn patience<'a>(&'a self, spent_ns: &'a Cell<u64>) -> impl Fn(u64) -> bool + 'a {
+        move |waited_ns| self.gives_up(spent_ns, waited_ns)
+    }
+
+    #[cold]
+    fn gives_up(&self, spent_ns: &Cell<u64>, waited_ns: u64) -> bool {
+        if waited_ns >= LOCK_WAIT_NS_MIN {
+            spent_ns.set(spent_ns.get().saturating_add(waited_ns));
+        }
+        spent_ns.get() >= LOCK_WAITS_NS_MAX || waited_ns > 0 && self.is_slow()
+    }
+
+    /// Returns the check of locks whether a statement of CQL gives up after a wait.
+    pub(crate) fn until_too_slow(&self) -> impl Fn(u64) -> bool {
+        |waited_ns| waited_ns > 0 && self.are_too_slow()
     }
 
     /// Whether the script of a reactor is slow.

@@ -1,5 +1,6 @@
 //! State shared by all reactors and background threads of one server.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -272,10 +273,11 @@ impl ServerState {
         self.command_logs.note(&self.settings.load(), client, now.unix, taken, request);
     }
 
-    /// Returns the statistics of the data, or earlier ones while a slow script holds a part of it.
+    /// Returns the statistics of the data, or earlier ones while a part of it is held for long.
     /// Locks one stripe after the other: the caller must hold none.
     pub(crate) fn data_stats(&self, now: UnixMs) -> DataStats {
-        let stats = self.keyspace.stats_unless(now, || self.running_scripts.is_slow());
+        let spent_ns = Cell::new(0);
+        let stats = self.keyspace.stats_unless(now, self.running_scripts.patience(&spent_ns));
         let mut last = self.last_data_stats.lock();
         if let Some(stats) = stats {
             *last = stats;

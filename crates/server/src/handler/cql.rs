@@ -237,7 +237,7 @@ impl Protocol for Session {
     fn pause(&mut self, obstacle: Obstacle) {
         self.wait = Some(match obstacle {
             Obstacle::LogSpace => Wait::Room,
-            Obstacle::ClientPause => Wait::Pause,
+            Obstacle::ClientPause | Obstacle::Keys => Wait::Pause,
         });
     }
 

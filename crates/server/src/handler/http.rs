@@ -12,6 +12,7 @@ use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 use super::protocol::{Obstacle, Opened, Protocol, Step, Then};
 use super::session::http_of;
 use super::{ReactorHandler, Session as AnySession};
+use crate::commands::execute::Deferred;
 use crate::config::{Durability, OutputLimit, Settings};
 use crate::engine::accounts::Charges;
 use crate::engine::acl::{Acl, Standing};
@@ -147,7 +148,7 @@ impl Protocol for Session {
     fn pause(&mut self, obstacle: Obstacle) {
         self.wait = Some(match obstacle {
             Obstacle::LogSpace => Wait::Room,
-            Obstacle::ClientPause => Wait::Pause,
+            Obstacle::ClientPause | Obstacle::Keys => Wait::Pause,
         });
     }
 
@@ -321,8 +322,9 @@ impl ReactorHandler {
                 return (index, Some(Then::Leave));
             }
             let mut options = ResponseOptions::of(&request);
-            let Some(gate) = self.answer(session, &request, &mut options, out) else {
-                return (index, Some(Then::Pause(Obstacle::ClientPause)));
+            let gate = match self.answer(session, &request, &mut options, out) {
+                Ok(gate) => gate,
+                Err(deferred) => return (index, Some(Then::Pause(deferred.into()))),
             };
             self.hold_answer(session, gate, out);
             let then = after_answer(session, options);
@@ -363,21 +365,21 @@ impl ReactorHandler {
         }
     }
 
-    /// Appends the response to one request. Returns its gate; `None` if the request is deferred.
+    /// Appends the response to one request. Returns its gate, unless the request is deferred.
     fn answer(
         &mut self,
         session: &mut Session,
         request: &Request<'_>,
         options: &mut ResponseOptions,
         out: &mut Output,
-    ) -> Option<Gate> {
+    ) -> Result<Gate, Deferred> {
         let clock_start = self.reactor.stamp;
         let (number, route) = find(request);
         let id = self.shared.request_kinds.id(ClientProtocol::Http, number);
         self.shared.activities.begin(self.reactor.index, id);
         let durability = self.reactor.settings.durability;
         let mut exchange = self.exchange(session, durability, out);
-        let Ok(response) = route.answer(&mut exchange, request) else { return None };
+        let response = route.answer(&mut exchange, request)?;
         session.durability = exchange.client.durability;
         session.identity = Some(exchange.client.identity);
         session.requests += 1;
@@ -385,7 +387,7 @@ impl ReactorHandler {
         if response.is_stream() {
             *options = options.until_close();
         }
-        Some(self.end_answer(session, response, *options, (clock_start, 0), out))
+        Ok(self.end_answer(session, response, *options, (clock_start, 0), out))
     }
 
     /// Appends a response, or queues its paused statement to continue in the next turn. `started`:
@@ -539,7 +541,7 @@ impl ReactorHandler {
             return false;
         }
         let mut options = ResponseOptions::of(&request).until_close();
-        let Some(gate) = self.answer(session, &request, &mut options, out) else { return false };
+        let Ok(gate) = self.answer(session, &request, &mut options, out) else { return false };
         self.hold_answer(session, gate, out);
         session.closing = session.wait != Some(Wait::Refusal);
         true
@@ -663,7 +665,7 @@ fn after_answer(session: &mut Session, options: ResponseOptions) -> Then {
         return match pipeline.stop {
             PipelineStop::Turn => Then::Turn,
             PipelineStop::Room => Then::Pause(Obstacle::LogSpace),
-            PipelineStop::Pause => Then::Pause(Obstacle::ClientPause),
+            PipelineStop::Deferred(deferred) => Then::Pause(deferred.into()),
         };
     }
     if options.closes {

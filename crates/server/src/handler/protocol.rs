@@ -8,6 +8,7 @@ use base::time::MonoNs;
 use reactor::{ConnId, Context, Level, Next, Output, Peer};
 
 use super::ReactorHandler;
+use crate::commands::execute::Deferred;
 use crate::config::{Durability, Endpoint, OutputLimit, Settings};
 use crate::engine::accounts::Charges;
 use crate::engine::acl::{Acl, Standing};
@@ -56,6 +57,17 @@ pub(super) enum Obstacle {
     LogSpace,
     /// CLIENT PAUSE is in effect.
     ClientPause,
+    /// Another reactor holds its data.
+    Keys,
+}
+
+impl From<Deferred> for Obstacle {
+    fn from(deferred: Deferred) -> Obstacle {
+        match deferred {
+            Deferred::Paused => Obstacle::ClientPause,
+            Deferred::Contended => Obstacle::Keys,
+        }
+    }
 }
 
 /// A connection that was just accepted.

@@ -104,6 +104,8 @@ impl Protocol for Session {
             Then::Close
         } else if self.wait == Some(Wait::Pause) {
             Then::Pause(Obstacle::ClientPause)
+        } else if self.wait == Some(Wait::Keys) {
+            Then::Pause(Obstacle::Keys)
         } else if self.wait.is_some() {
             server.begin_wait(cx, self);
             Then::Wait
@@ -134,6 +136,7 @@ impl Protocol for Session {
         self.wait = Some(match obstacle {
             Obstacle::LogSpace => Wait::Room,
             Obstacle::ClientPause => Wait::Pause,
+            Obstacle::Keys => Wait::Keys,
         });
     }
 
@@ -341,7 +344,7 @@ impl ReactorHandler {
             } else {
                 out.hold(Level::Local, 0);
             }
-            if session.wait == Some(Wait::Pause) {
+            if matches!(session.wait, Some(Wait::Pause | Wait::Keys)) {
                 return Some(index);
             }
             // Like all messages, the connection's own messages follow the reply to the publishing

@@ -46,6 +46,7 @@ impl ReactorHandler {
                             self.postponed.insert(session.id());
                             self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
                         }
+                        Obstacle::Keys => self.add_contended(session.id()),
                     }
                     Next::Pause
                 }

@@ -4,7 +4,7 @@ use super::{DEADLINE_TIMER, PAUSE_TIMER, ReactorHandler, Session as AnySession};
 use crate::commands::session::{ReplyMode, Session, Wait, WaitReply};
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
-use crate::engine::reactor_state::{RETRY_NS, is_gated, level_of_write};
+use crate::engine::reactor_state::{is_gated, level_of_write};
 use crate::engine::replication::Replication;
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Level, Output};
@@ -172,13 +172,6 @@ impl ReactorHandler {
             }
             self.pause_timer = pause.until;
             cx.set_timer(pause.until, PAUSE_TIMER);
-        } else if self.waits_for_script() || cx.now().mono < self.reactor.retry_at {
-            let at = MonoNs(cx.now().mono.0 + RETRY_NS);
-            if self.pause_timer <= cx.now().mono || self.pause_timer > at {
-                self.pause_timer = at;
-                cx.set_timer(at, PAUSE_TIMER);
-            }
-            return;
         }
         for id in std::mem::take(&mut self.postponed) {
             let Some((session, _)) = connections.get_mut(id) else { continue };
@@ -186,12 +179,6 @@ impl ReactorHandler {
             self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             cx.resume(id);
         }
-    }
-
-    /// Whether paused requests wait for a script, and are not yet to be refused.
-    fn waits_for_script(&self) -> bool {
-        let scripts = &self.shared.running_scripts;
-        scripts.is_slow() && !scripts.is_busy(self.reactor.settings.busy_reply_threshold_ms)
     }
 
     /// Ends the wait of a client: with an error, or as if its time had passed.

@@ -76,7 +76,7 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         .map_err(|error| bad(error.to_string()))
         .and_then(|()| Call::parse(request.body()));
     if call.as_ref().is_ok_and(|call| exchange.is_stopped(call)) {
-        return Err(Deferred);
+        return Err(Deferred::Paused);
     }
     let ran = call.and_then(|call| match exchange.run_cql(&call) {
         // Plan the statement again for the altered table.
@@ -333,9 +333,7 @@ impl Exchange<'_> {
         let rows = result.rows;
         match executed {
             Executed::Paused(paused) => {
-                note(&mut request.trace, || {
-                    format!("{ROWS_PER_TURN} rows read, other requests are served")
-                });
+                request.trace.iter_mut().for_each(|trace| trace.note_pause(ROWS_PER_TURN));
                 let options = ResponseOptions::REFUSED;
                 Ok(Response::paused(PausedStatement { id, request, paused, ns: 0, options }))
             }
@@ -344,10 +342,10 @@ impl Exchange<'_> {
             }
             Executed::Done(gate) => {
                 if let Some(trace) = &mut request.trace {
-                    trace.note(format!("Statement run, {rows} rows"));
+                    trace.note(format!("Statement run, rows: {rows}"));
                     let waits_for = gate.unless_open_at(self.context.reactor.durable).lsn();
                     if let Some(lsn) = waits_for {
-                        trace.note(format!("Answer waits until the log is on disk up to {lsn}"));
+                        trace.note(format!("Answer waits for position {lsn} of the log"));
                     }
                     trace.append_to(&mut self.scratch.body);
                 }
@@ -357,17 +355,17 @@ impl Exchange<'_> {
     }
 }
 
+fn note(trace: &mut Option<StatementTrace>, text: impl FnOnce() -> String) {
+    if let Some(trace) = trace {
+        trace.note(text());
+    }
+}
+
 /// A sink that appends a result as a JSON object.
 #[derive(Debug)]
 struct JsonResult<'a> {
     out: &'a mut Vec<u8>,
     rows: usize,
-}
-
-fn note(trace: &mut Option<StatementTrace>, text: impl FnOnce() -> String) {
-    if let Some(trace) = trace {
-        trace.note(text());
-    }
 }
 
 impl JsonResult<'_> {

@@ -252,8 +252,10 @@ impl Exchange<'_> {
         let mut gate = run(context, &mut self.client, reply.reborrow());
         if let Some(wait) = self.client.wait.take() {
             reply.rewind(start);
-            if wait == commands::session::Wait::Pause {
-                return Err(Deferred);
+            match wait {
+                commands::session::Wait::Pause => return Err(Deferred::Paused),
+                commands::session::Wait::Keys => return Err(Deferred::Contended),
+                _ => {}
             }
             reply.error("ERR blocking commands are not supported over HTTP");
             return Ok(CommandReply { gate: Gate::OPEN, status: 400 });

@@ -22,8 +22,8 @@ pub(crate) enum PipelineStop {
     Turn,
     /// The log has no free space.
     Room,
-    /// CLIENT PAUSE is in effect.
-    Pause,
+    /// The next command is deferred.
+    Deferred(Deferred),
 }
 
 /// The remaining commands of a pipeline.
@@ -77,10 +77,10 @@ impl Pipeline {
                 Some(text) => reply::write_error(&text, &mut exchange.scratch.body),
                 None => match exchange.run(prepared, args, ReplyForm::Json(self.strings)) {
                     Ok(ran) => response.gate = response.gate.max(ran.gate),
-                    Err(Deferred) if !self.has_begun => return Err(Deferred),
-                    Err(Deferred) => {
+                    Err(deferred) if !self.has_begun => return Err(deferred),
+                    Err(deferred) => {
                         exchange.scratch.body.truncate(before);
-                        self.stop = PipelineStop::Pause;
+                        self.stop = PipelineStop::Deferred(deferred);
                         break;
                     }
                 },

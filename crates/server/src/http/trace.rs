@@ -5,7 +5,7 @@
 use base::stages::CycleClock;
 use wire::resp::write_json_text;
 
-/// Events of one trace: a statement that pauses often has no more.
+/// Events of one trace after which pauses are no longer noted.
 const EVENTS_MAX: usize = 100;
 
 #[derive(Debug)]
@@ -30,10 +30,13 @@ impl StatementTrace {
 
     pub(super) fn note(&mut self, text: String) {
         let at_us = self.clock.delta_ns(self.began, self.clock.now()) / 1_000;
+        self.events.push(Event { at_us, text });
+    }
+
+    /// Notes that the statement continues later, unless that is known.
+    pub(super) fn note_pause(&mut self, rows: usize) {
         if self.events.len() < EVENTS_MAX {
-            self.events.push(Event { at_us, text });
-        } else if let Some(last) = self.events.last_mut() {
-            *last = Event { at_us, text };
+            self.note(format!("{rows} rows read; other requests are served"));
         }
     }
 
@@ -59,16 +62,17 @@ mod tests {
     #[test]
     fn a_trace_is_the_last_member_and_bounded() {
         let mut trace = StatementTrace::new(&CycleClock::new());
-        for number in 0..=EVENTS_MAX {
-            trace.note(format!("part {number}"));
+        for _ in 0..=EVENTS_MAX {
+            trace.note_pause(4_096);
         }
+        trace.note("Statement run".to_owned());
         let mut body = b"{\"rows\":[]}".to_vec();
         trace.append_to(&mut body);
         let read: serde_json::Value = serde_json::from_slice(&body).unwrap();
         let events = read["trace"].as_array().unwrap();
-        assert_eq!(events.len(), EVENTS_MAX);
-        assert_eq!(events[0]["text"], "part 0");
-        assert_eq!(events[EVENTS_MAX - 1]["text"], format!("part {EVENTS_MAX}"));
+        assert_eq!(events.len(), EVENTS_MAX + 1);
+        assert_eq!(events[0]["text"], "4096 rows read; other requests are served");
+        assert_eq!(events[EVENTS_MAX]["text"], "Statement run");
         assert!(events.iter().all(|event| event["at_us"].is_u64()));
     }
 }

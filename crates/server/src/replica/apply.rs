@@ -589,11 +589,11 @@ pub(super) fn lock(unit: &mut Unit<'_>, mutations: &[Mutation<'_>]) {
     };
     let hashes: Option<SmallVec<[u64; 4]>> = mutations.iter().filter_map(hash).collect();
     match hashes {
-        Some(hashes) => assert!(unit.relock_with(&hashes, || false), "it never gives up"),
+        Some(hashes) => assert!(unit.relock_with(&hashes, |_| false), "it never gives up"),
         None => lock_all(unit),
     }
 }
 
 fn lock_all(unit: &mut Unit<'_>) {
-    assert!(unit.relock_all(|| false), "it never gives up");
+    assert!(unit.relock_all(|_| false), "it never gives up");
 }

@@ -236,7 +236,7 @@ impl<'s> Merger<'s> {
         let (shared, server, generation) = (self.shared, self.server, self.generation);
         let place = self.epoch.map(|epoch| (epoch, self.position));
         self.commit(params, |unit| {
-            assert!(unit.relock_with(&[hub::STORED.hash()], || false), "it never gives up");
+            assert!(unit.relock_with(&[hub::STORED.hash()], |_| false), "it never gives up");
             let mut encoded = Vec::new();
             let mut peers = shared.hub.peers();
             let peer = peers.get_mut(server, generation).ok_or(ApplyError::Superseded)?;
@@ -325,7 +325,7 @@ impl<'s> Merger<'s> {
         let (shared, version) = (self.shared, given.version);
         shared.write_clock.pass(version.time.cast_signed());
         let (own, is_stored) = self.commit(params, |unit| {
-            assert!(unit.relock_with(&[key.hash], || false), "it never gives up");
+            assert!(unit.relock_with(&[key.hash], |_| false), "it never gives up");
             let own = stored_version(unit, db, key);
             if version <= own.version || version < shared.keyspace.floor(db) {
                 return Ok((own, false));
@@ -379,7 +379,7 @@ impl<'s> Merger<'s> {
     ) -> Result<bool, ApplyError> {
         let shared = self.shared;
         self.commit(params, |unit| {
-            assert!(unit.relock_stripes(vec![stripe], || false), "it never gives up");
+            assert!(unit.relock_stripes(vec![stripe], |_| false), "it never gives up");
             let names = unit.older_keys(db, version, DELETIONS_PER_LOCK_MAX);
             for name in &names {
                 let key = shared.keyspace.key(name);

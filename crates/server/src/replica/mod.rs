@@ -43,7 +43,7 @@ pub(crate) use link::{Link, LinkError, Login, PROGRAM};
 #[cfg(test)]
 pub(crate) use merge::Merger;
 pub(crate) use peers::start_pulling;
-use problem::LastProblem;
+use problem::Past;
 use set_aside::set_aside;
 
 /// Time between two attempts to reach the master.
@@ -78,9 +78,9 @@ pub(crate) struct Follower(JoinHandle<()>);
 pub(crate) fn start(state: &State) -> io::Result<Follower> {
     let state = state.clone();
     let run = move || {
-        let (mut must_copy, mut last_problem) = (false, LastProblem::default());
+        let mut past = Past::default();
         while state.shared.replication.signal.wait() {
-            follow_masters(&state, &mut must_copy, &mut last_problem);
+            follow_masters(&state, &mut past);
         }
     };
     std::thread::Builder::new().name("replica".to_owned()).spawn(run).map(Follower)
@@ -107,22 +107,22 @@ enum EndOfLink {
 }
 
 /// Follows the current master, and each one that replaces it, until there is none.
-fn follow_masters(state: &State, must_copy: &mut bool, last_problem: &mut LastProblem) {
+fn follow_masters(state: &State, past: &mut Past) {
     let replication = &state.shared.replication;
     loop {
         failover::begin(&state.shared);
         let link = replication.link().clone();
         let (Some(master), generation) = (link.source, link.generation) else { return };
         let is_current = || replication.link().generation == generation;
-        let ended = follow(state, &master, generation, must_copy);
+        let ended = follow(state, &master, generation, past);
         if replication.signal.is_over() {
             return;
         }
         if is_current() {
             if let Err(error) = ended {
-                *must_copy |= matches!(error, EndOfLink::Apply(_));
+                past.must_copy |= matches!(error, EndOfLink::Apply(_));
                 let problem = format!("{master} {error}");
-                if let Some(unlogged) = last_problem.note(problem, Instant::now()) {
+                if let Some(unlogged) = past.last_problem.note(problem, Instant::now()) {
                     tracing::warn!(%master, %error, unlogged, "the link to the master ended");
                 }
                 failover::consider_failure(&state.shared, &error);
@@ -141,7 +141,7 @@ fn follow(
     state: &State,
     master: &MasterAddress,
     generation: u64,
-    must_copy: &mut bool,
+    past: &mut Past,
 ) -> Result<(), EndOfLink> {
     let shared = &state.shared;
     let is_over = || {
@@ -152,11 +152,11 @@ fn follow(
     }
     end_mastership(shared);
     let mut applier = Applier::new(state, generation);
-    let request = if *must_copy { None } else { applier.request() };
+    let request = if past.must_copy { None } else { applier.request() };
     let mut link = Link::open(shared, master, request, &is_over)?;
     let acknowledger = Acknowledger::start(shared, link.writer()?).map_err(LinkError::Io)?;
     let link = (master, generation, &mut link);
-    let ended = apply_stream(shared, link, &mut applier, &acknowledger, must_copy, &is_over);
+    let ended = apply_stream(shared, link, &mut applier, &acknowledger, past, &is_over);
     if let Err(error) = applier.leave(clock::now()) {
         tracing::debug!(%error, "could not log the position in the stream");
     }
@@ -169,7 +169,7 @@ fn apply_stream(
     (master, generation, link): (&MasterAddress, u64, &mut Link),
     applier: &mut Applier<'_>,
     acknowledger: &Acknowledger,
-    must_copy: &mut bool,
+    past: &mut Past,
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), EndOfLink> {
     loop {
@@ -200,7 +200,7 @@ fn apply_stream(
             std::thread::sleep(ROOM_INTERVAL);
         }
         let applied = applier.apply(clock::now(), &frame)?;
-        *must_copy = false;
+        past.worked();
         failover::complete(shared);
         acknowledger.note(applied);
         let mut current = shared.replication.link();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::apply::ApplyError;
 use super::link::{Link, LinkError};
 use super::merge::Merger;
-use super::problem::LastProblem;
+use super::problem::Past;
 use super::{EndOfLink, RETRY, ROOM_INTERVAL};
 use crate::engine::clock;
 use crate::engine::replication::{LinkState, Role};
@@ -79,14 +79,13 @@ fn pull(state: &State, server: u16, generation: u64) {
         let is_current = shared.hub.peers().get_mut(server, generation).is_some();
         shared.hub.signal.is_over() || !is_current
     };
-    let (mut must_copy, mut last_problem) = (false, LastProblem::default());
+    let mut past = Past::default();
     while !is_over() {
         // A replica gets what the peers write from its master.
         let is_master = shared.replication.role() == Role::Master;
-        if is_master && let Err(error) = follow(state, server, generation, &mut must_copy, &is_over)
-        {
-            must_copy |= matches!(error, EndOfLink::Apply(ApplyError::Gap { .. }));
-            if let Some(unlogged) = last_problem.note(error.to_string(), Instant::now()) {
+        if is_master && let Err(error) = follow(state, server, generation, &mut past, &is_over) {
+            past.must_copy |= matches!(error, EndOfLink::Apply(ApplyError::Gap { .. }));
+            if let Some(unlogged) = past.last_problem.note(error.to_string(), Instant::now()) {
                 tracing::warn!(server, %error, unlogged, "the link to a peer ended");
             }
         }
@@ -104,12 +103,12 @@ fn follow(
     state: &State,
     server: u16,
     generation: u64,
-    must_copy: &mut bool,
+    past: &mut Past,
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), EndOfLink> {
     let shared = &state.shared;
     let mut merger = Merger::new(state, server, generation);
-    let request = if *must_copy { None } else { merger.request() };
+    let request = if past.must_copy { None } else { merger.request() };
     let peer = shared.hub.peers().get_mut(server, generation).cloned();
     let Some(peer) = peer else { return Ok(()) };
     let mut link = Link::open_peer(shared, &peer.address, server, request, is_over)?;
@@ -120,7 +119,7 @@ fn follow(
             std::thread::sleep(ROOM_INTERVAL);
         }
         merger.apply(clock::now(), &frame)?;
-        *must_copy = false;
+        past.worked();
     }
 }
 

@@ -5,6 +5,21 @@ use std::time::{Duration, Instant};
 /// Time after which a problem that lasts is logged again.
 const INTERVAL: Duration = Duration::from_mins(1);
 
+/// What a thread that follows another server knows from its earlier links.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// The data differs from that of the source, so that a copy is needed.
+    pub(super) must_copy: bool,
+    pub(super) last_problem: LastProblem,
+}
+
+impl Past {
+    /// Notes that something was applied.
+    pub(super) fn worked(&mut self) {
+        *self = Past::default();
+    }
+}
+
 /// The problem that ended a link last.
 #[derive(Debug, Default)]
 pub(super) struct LastProblem {

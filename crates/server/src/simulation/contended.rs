@@ -6,6 +6,7 @@ use reactor::SimClient;
 use wire::resp::encode_request;
 
 use super::world::{Plan, World};
+use crate::engine::running_scripts::RoutineKind;
 
 const HTTP: usize = 1;
 
@@ -88,6 +89,76 @@ fn a_request_waits_for_its_data_without_its_reactor() {
     let page = received(&mut browser);
     assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("\r\n\r\nv"), "{page}");
     assert_eq!(scene.ask(&mut other, &[&["LLEN", "list"], &["LLEN", "k2{k}"]]), ":0\r\n:1\r\n");
+}
+
+/// A pause of writes ends later than the wait of a read.
+#[test]
+fn a_pause_does_not_prolong_the_wait_for_data() {
+    let mut scene = Scene::new();
+    let [mut other, mut reader] = std::array::from_fn(|_| scene.world.sim().connect());
+    let pause: &[&str] = &["CLIENT", "PAUSE", "100000000", "WRITE"];
+    assert_eq!(scene.ask(&mut other, &[&["SET", "k", "v"], pause]), "+OK\r\n+OK\r\n");
+    scene.send(&mut other, &[&["SET", "paused", "1"]]);
+    let shared = Arc::clone(scene.world.shared());
+    let params = scene.world.params();
+    let held = shared.keyspace.lock_one(shared.keyspace.hash(b"k"), &params);
+    scene.send(&mut reader, &[&["GET", "k"]]);
+    assert_eq!(received(&mut reader), "");
+    drop(held);
+    scene.run();
+    assert_eq!(received(&mut reader), "$1\r\nv\r\n");
+    assert_eq!(received(&mut other), "", "a write, which is paused");
+}
+
+/// A request of a key that is free again runs although a script is slow, and others wait.
+#[test]
+fn a_wait_for_data_ends_with_it_alone() {
+    let mut scene = Scene::new();
+    let [mut first, mut second] = std::array::from_fn(|_| scene.world.sim().connect());
+    assert_eq!(scene.ask(&mut first, &[&["SET", "a", "1"], &["SET", "b", "2"]]), "+OK\r\n+OK\r\n");
+    let shared = Arc::clone(scene.world.shared());
+    let params = scene.world.params();
+    let lock = |key: &[u8]| shared.keyspace.lock_one(shared.keyspace.hash(key), &params);
+    shared.running_scripts.begin(0, 1, RoutineKind::Script);
+    assert!(shared.running_scripts.is_slow());
+    let (a, b) = (lock(b"a"), lock(b"b"));
+    scene.send(&mut first, &[&["GET", "a"]]);
+    scene.send(&mut second, &[&["GET", "b"]]);
+    drop(a);
+    scene.run();
+    assert_eq!(received(&mut first), "$1\r\n1\r\n");
+    assert_eq!(received(&mut second), "");
+    drop(b);
+    scene.run();
+    assert_eq!(received(&mut second), "$1\r\n2\r\n");
+    shared.running_scripts.end(0);
+}
+
+/// Attempts that failed have no traces, and a client that leaves is forgotten.
+#[test]
+fn a_request_that_waits_for_data_counts_once() {
+    let mut scene = Scene::new();
+    let [mut other, mut reader, mut watcher] = std::array::from_fn(|_| scene.world.sim().connect());
+    assert_eq!(scene.ask(&mut other, &[&["CONFIG", "RESETSTAT"]]), "+OK\r\n");
+    assert_eq!(scene.ask(&mut watcher, &[&["MONITOR"]]), "+OK\r\n");
+    let shared = Arc::clone(scene.world.shared());
+    let params = scene.world.params();
+    let held = shared.keyspace.lock_all(&params);
+    scene.send(&mut reader, &[&["SCAN", "0"]]);
+    let mut gone = scene.world.sim().connect();
+    scene.send(&mut gone, &[&["GET", "k"]]);
+    assert!(scene.ask(&mut other, &[&["INFO", "clients"]]).contains("blocked_clients:2\r"));
+    gone.reset();
+    scene.run();
+    assert!(scene.ask(&mut other, &[&["INFO", "clients"]]).contains("blocked_clients:1\r"));
+    drop(held);
+    scene.run();
+    assert!(received(&mut reader).starts_with("*2\r\n$"));
+    let info = scene.ask(&mut other, &[&["INFO", "clients", "commandstats"]]);
+    assert!(info.contains("blocked_clients:0\r"), "{info}");
+    assert!(info.contains("cmdstat_scan:calls=1,"), "{info}");
+    let feed = received(&mut watcher);
+    assert_eq!(feed.matches("\"SCAN\"").count(), 1, "{feed}");
 }
 
 #[test]

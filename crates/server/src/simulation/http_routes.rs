@@ -223,11 +223,11 @@ fn a_statement_is_traced_on_request() {
         assert!(events.iter().any(|(_, event)| event.contains(text)), "{text}: {events:?}");
     };
     let written = trace("INSERT INTO k.t (a, b) VALUES (1, 2)", true);
-    has(&written, "Statement run, 0 rows");
-    has(&written, "Answer waits until the log is on disk");
+    has(&written, "Statement run, rows: 0");
+    has(&written, "Answer waits for position ");
     let read = trace("SELECT b FROM k.t WHERE a = 1", true);
-    has(&read, "Statement run, 1 rows");
-    has(&trace("SELECT count(*) FROM k.t", true), "rows read, other requests are served");
+    has(&read, "Statement run, rows: 1");
+    has(&trace("SELECT count(*) FROM k.t", true), "rows read; other requests are served");
 }
 
 #[test]

@@ -114,14 +114,14 @@ impl CqlExecutor<'_> {
 
     /// Locks the stripe of one key or partition, unless a script holds it for too long.
     pub(super) fn lock_one(&self, hash: u64) -> Result<Locked<'_>, CqlError> {
-        let is_too_slow = || self.shared.running_scripts.are_too_slow();
+        let is_too_slow = self.shared.running_scripts.until_too_slow();
         let locked = self.shared.keyspace.lock_one_unless(hash, self.params, is_too_slow);
         locked.ok_or_else(held_by_script)
     }
 
     /// Locks a stripe, unless a script holds it for too long.
     pub(super) fn lock_stripe(&self, stripe: usize) -> Result<Locked<'_>, CqlError> {
-        let is_too_slow = || self.shared.running_scripts.are_too_slow();
+        let is_too_slow = self.shared.running_scripts.until_too_slow();
         let locked = self.shared.keyspace.lock_stripe_unless(stripe, self.params, is_too_slow);
         locked.ok_or_else(held_by_script)
     }

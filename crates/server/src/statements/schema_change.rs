@@ -214,7 +214,7 @@ impl CqlExecutor<'_> {
             Mutation::Partition { key, .. } => Some(key.hash()),
             _ => None,
         });
-        let is_too_slow = || shared.running_scripts.are_too_slow();
+        let is_too_slow = shared.running_scripts.until_too_slow();
         let locked = if truncates {
             shared.keyspace.lock_all_unless(params, is_too_slow)
         } else {

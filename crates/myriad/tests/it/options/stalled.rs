@@ -76,9 +76,9 @@ fn a_script_that_holds_all_data_delays_its_own_reactor_only() {
     let [first, watching, blocked, ..] = &mut others[..] else { panic!("all are on one reactor") };
     assert_eq!(ask(first, &["SET", "due", "v", "PX", "1"]), "+OK");
     assert_eq!(ask(watching, &["WATCH", "k"]), "+OK");
-    blocked.write_all(&request(&["BLPOP", "list", "0.5"])).unwrap();
+    blocked.write_all(&request(&["BLPOP", "list", "3"])).unwrap();
     // After the script has begun, it would wait for its key.
-    assert!(happens(|| ask(first, &["INFO", "clients"]).contains("blocked_clients:1")));
+    assert!(happens(|| ask(first, &["INFO", "clients"]).contains("blocked_clients:1\r")));
     run(&server, &mut runner, "while true do redis.call('DBSIZE') end");
     watching.shutdown(std::net::Shutdown::Both).unwrap();
     assert_eq!(read_reply(blocked), "*-1");

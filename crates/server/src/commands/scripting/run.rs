@@ -57,7 +57,7 @@ fn take_turn<'a>(
     let (shared, scripts) = (cx.shared, &cx.shared.running_scripts);
     if let Some(turn) = shared.scripts.turn.try_lock() {
         let has_all = !script.needs_all() || !may_unlock || cx.locked.is_all();
-        if has_all || cx.locked.relock_all(|| scripts.is_slow()) {
+        if has_all || cx.locked.relock_all(cx.reactor.patience(scripts)) {
             return Ok(Some(turn));
         }
         return Err(Contended);
@@ -79,9 +79,9 @@ fn take_turn<'a>(
         }
     };
     let is_locked = if script.needs_all() {
-        cx.locked.relock_all(|| scripts.is_slow())
+        cx.locked.relock_all(cx.reactor.patience(scripts))
     } else {
-        cx.locked.relock_stripes(held, || scripts.is_slow())
+        cx.locked.relock_stripes(held, cx.reactor.patience(scripts))
     };
     if is_locked { Ok(Some(turn)) } else { Err(Contended) }
 }
@@ -322,9 +322,9 @@ impl Run<'_, '_> {
         self.restarts += 1;
         let scripts = &cx.shared.running_scripts;
         if script.needs_all() || self.restarts >= RESTARTS_MAX {
-            cx.locked.relock_all(|| scripts.is_slow())
+            cx.locked.relock_all(cx.reactor.patience(scripts))
         } else {
-            cx.locked.relock_with(hashes, || scripts.is_slow())
+            cx.locked.relock_with(hashes, cx.reactor.patience(scripts))
         }
     }
 
@@ -423,7 +423,7 @@ impl Run<'_, '_> {
         let clock = self.cx.reactor.clock.clone();
         let began = clock.now();
         let waited_ns = || clock.delta_ns(began, clock.now());
-        let is_locked = self.cx.locked.add_unless(hash, || waited_ns() > left_ns);
+        let is_locked = self.cx.locked.add_unless(hash, |ns| ns > 0 && waited_ns() > left_ns);
         self.cx.reactor.script_wait_ns += waited_ns();
         is_locked
     }

@@ -320,7 +320,7 @@ impl CqlExecutor<'_> {
             return Err(CqlError::Invalid(reason.to_owned()));
         }
         let shared = self.context.shared;
-        let is_too_slow = || shared.running_scripts.are_too_slow();
+        let is_too_slow = shared.running_scripts.until_too_slow();
         let locked = shared.keyspace.lock_all_unless(self.context.params, is_too_slow);
         let locked = locked.ok_or_else(held_by_script)?;
         let mut unit =

@@ -64,7 +64,7 @@ impl CqlExecutor<'_> {
         let places = || keys.iter().map(|(table, key)| key.place(*table));
         let hashes = places().map(|place| place.hash());
         let shared = self.context.shared;
-        let is_too_slow = || shared.running_scripts.are_too_slow();
+        let is_too_slow = shared.running_scripts.until_too_slow();
         let locked = shared.keyspace.lock_unless(hashes, self.context.params, is_too_slow);
         let locked = locked.ok_or_else(held_by_script)?;
         let mut unit =

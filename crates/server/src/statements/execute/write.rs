@@ -315,7 +315,7 @@ impl CqlExecutor<'_> {
     ) -> Result<Gate, CqlError> {
         let shared = self.context.shared;
         let keyspace = &shared.keyspace;
-        let is_too_slow = || shared.running_scripts.are_too_slow();
+        let is_too_slow = shared.running_scripts.until_too_slow();
         let locked = match writes {
             [write] if write.keys.len() == 1 => {
                 let (_, hash) = write.places(keyspace).next().expect("there is one");

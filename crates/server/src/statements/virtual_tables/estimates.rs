@@ -27,7 +27,7 @@ fn estimates(cx: &VirtualTableContext<'_>) -> Vec<Estimate> {
     let middle = stripe_of_token(TOKEN.parse().expect("a number"));
     let mut sums = vec![[(0_u64, 0_u64); 2]; tables.len()];
     for stripe in 0..STRIPES {
-        let is_too_slow = || cx.shared.running_scripts.are_too_slow();
+        let is_too_slow = cx.shared.running_scripts.until_too_slow();
         // They are estimates without what a script holds, too.
         let locked = cx.shared.keyspace.lock_stripe_unless(stripe, cx.params, is_too_slow);
         let Some(locked) = locked else { continue };
