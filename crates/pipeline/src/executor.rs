@@ -179,17 +179,21 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
     loop {
         let mut has_worked = false;
         let served = serve(shared, slot, &mut has_worked);
-        // The generator waits until it is closed.
-        if let Some(active) = shared.links.lock()[slot].take() {
-            active.close();
-        }
         let error = match served {
             Ok(ended) => {
+                // The generator waits until its connection is closed. The collector may still have
+                // to read the last results.
+                if let Some(active) = &shared.links.lock()[slot] {
+                    active.generator.close();
+                }
                 shared.is_over.store(true, Ordering::Relaxed);
                 return ended;
             }
             Err(error) => error,
         };
+        if let Some(active) = shared.links.lock()[slot].take() {
+            active.close();
+        }
         // After a lost connection, this thread may find that its generator has exited.
         if stop.load(Ordering::Relaxed) || shared.is_over.load(Ordering::Relaxed) {
             return Ok(());

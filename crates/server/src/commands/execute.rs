@@ -65,6 +65,10 @@ pub(crate) struct Contended;
 /// Commands that clients in MONITOR mode do not see, or that they see from the command itself.
 const UNMONITORED: Flags = Flags::ADMIN.and(Flags::SKIP_MONITOR);
 
+/// Keys up to which a request gives up its wait for one of them. With more it might never find all of
+/// them free: it waits for each, and its reactor with it.
+const FEW_KEYS: usize = 8;
+
 /// Number of arguments up to which the limit of elements is not checked.
 pub(super) const ARGUMENTS_FREE: usize = 1024;
 
@@ -521,20 +525,21 @@ impl<'a> ReactorContext<'a> {
         keys: &mut Keys,
     ) -> Option<Locked<'a>> {
         let keyspace = &self.shared.keyspace;
-        let give_up = self.reactor.patience(&self.shared.running_scripts);
+        let scripts = &self.shared.running_scripts;
         if let Some(hash) = hash {
             keys.push((session.db, hash));
-            return keyspace.lock_one_unless(hash, self.params, give_up);
+            return keyspace.lock_one_unless(hash, self.params, self.reactor.patience(scripts));
         }
         if command.flags.has(Flags::ALL_KEYS) {
-            return keyspace.lock_all_unless(self.params, give_up);
+            return keyspace.lock_all_unless(self.params, scripts.until_slow());
         }
         if transactions::is_exec(command) {
             return self.lock_transaction(session, keys);
         }
         if command.flags.has(Flags::LIBRARIES) {
+            let patience = self.reactor.patience(scripts);
             keys.push((PARTITIONS_DB, stored_hash()));
-            return keyspace.lock_one_unless(stored_hash(), self.params, give_up);
+            return keyspace.lock_one_unless(stored_hash(), self.params, patience);
         }
         // If the keys cannot be determined, lock nothing: the command itself reports the error.
         let db = session.db;
@@ -545,18 +550,28 @@ impl<'a> ReactorContext<'a> {
             keys.clear();
         }
         if command.reads_other_keys(args) {
-            return keyspace.lock_all_unless(self.params, give_up);
+            return keyspace.lock_all_unless(self.params, scripts.until_slow());
         }
-        keyspace.lock_unless(keys.iter().map(|(_, hash)| *hash), self.params, give_up)
+        self.lock_listed(keys)
     }
 
     fn lock_transaction(&self, session: &Session, keys: &mut Keys) -> Option<Locked<'a>> {
-        let give_up = self.reactor.patience(&self.shared.running_scripts);
         let keyspace = &self.shared.keyspace;
         if transactions::list_keys(session, |key| keyspace.hash(key), keys) {
+            let give_up = self.shared.running_scripts.until_slow();
             return keyspace.lock_all_unless(self.params, give_up);
         }
-        keyspace.lock_unless(keys.iter().map(|(_, hash)| *hash), self.params, give_up)
+        self.lock_listed(keys)
+    }
+
+    fn lock_listed(&self, keys: &Keys) -> Option<Locked<'a>> {
+        let (keyspace, scripts) = (&self.shared.keyspace, &self.shared.running_scripts);
+        let hashes = keys.iter().map(|(_, hash)| *hash);
+        if keys.len() > FEW_KEYS {
+            keyspace.lock_unless(hashes, self.params, scripts.until_slow())
+        } else {
+            keyspace.lock_unless(hashes, self.params, self.reactor.patience(scripts))
+        }
     }
 }
 

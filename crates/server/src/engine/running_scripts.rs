@@ -167,6 +167,11 @@ impl RunningScripts {
         spent_ns.get() >= LOCK_WAITS_NS_MAX || waited_ns > 0 && self.is_slow()
     }
 
+    /// Returns the check of locks whether a request that needs many keys gives up after a wait.
+    pub(crate) fn until_slow(&self) -> impl Fn(u64) -> bool {
+        |waited_ns| waited_ns > 0 && self.is_slow()
+    }
+
     /// Returns the check of locks whether a statement of CQL gives up after a wait.
     pub(crate) fn until_too_slow(&self) -> impl Fn(u64) -> bool {
         |waited_ns| waited_ns > 0 && self.are_too_slow()

@@ -11,7 +11,8 @@ use super::{CONTENDED_TIMER, ReactorHandler, Session};
 use crate::engine::mail::Mail;
 use crate::engine::reactor_state::RETRY_NS;
 
-/// The pause between two attempts doubles up to this: each decodes the request again.
+/// While a script is slow, the pause between two attempts doubles up to this: each decodes the request
+/// again.
 const RETRY_NS_MAX: u64 = 16_000_000;
 
 /// Connections with such requests, in order of arrival.
@@ -20,8 +21,8 @@ pub(super) struct Contended {
     queue: VecDeque<ConnId>,
     /// The open ones.
     open: HashSet<ConnId>,
-    /// When all of them run again, if that is determined.
-    retry_at: Option<MonoNs>,
+    /// When it is determined whether all of them run again, and when they do in any case.
+    retry_at: Option<(MonoNs, MonoNs)>,
     /// The last pause; 0: there was no attempt without success.
     pause_ns: u64,
 }
@@ -46,19 +47,30 @@ impl ReactorHandler {
         connections: &mut Connections<'_, Session>,
     ) {
         if self.contended.open.is_empty() && self.reactor.contended_keys.is_empty() {
-            self.contended = Contended::default();
+            // Almost every turn ends here.
+            if self.contended.pause_ns != 0 || !self.contended.queue.is_empty() {
+                self.contended = Contended::default();
+            }
             return;
         }
         let now = cx.now().mono;
-        let Some(at) = self.contended.retry_at else {
+        let Some((check_at, retry_at)) = self.contended.retry_at else {
             let pause_ns = (self.contended.pause_ns * 2).clamp(RETRY_NS, RETRY_NS_MAX);
             // The turn began before its waits.
-            let at = MonoNs(now.0 + self.reactor.lock_waits_ns() + pause_ns);
-            (self.contended.retry_at, self.contended.pause_ns) = (Some(at), pause_ns);
-            cx.set_timer(at, CONTENDED_TIMER);
+            let from = now.0 + self.reactor.lock_waits_ns();
+            let check_at = MonoNs(from + RETRY_NS);
+            self.contended.retry_at = Some((check_at, MonoNs(from + pause_ns)));
+            self.contended.pause_ns = pause_ns;
+            cx.set_timer(check_at, CONTENDED_TIMER);
             return;
         };
-        if now < at {
+        if now < check_at {
+            return;
+        }
+        if now < retry_at && self.shared.running_scripts.is_slow() {
+            let check_at = MonoNs(now.0 + RETRY_NS);
+            self.contended.retry_at = Some((check_at, retry_at));
+            cx.set_timer(check_at, CONTENDED_TIMER);
             return;
         }
         self.contended.retry_at = None;

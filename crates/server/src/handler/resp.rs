@@ -205,7 +205,7 @@ impl Protocol for Session {
     }
 
     fn outlives_peer(&self) -> bool {
-        self.wait == Some(Wait::Room)
+        matches!(self.wait, Some(Wait::Room | Wait::Keys))
     }
 
     fn may_migrate(&self) -> bool {

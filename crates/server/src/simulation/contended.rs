@@ -134,6 +134,45 @@ fn a_wait_for_data_ends_with_it_alone() {
     shared.running_scripts.end(0);
 }
 
+/// The requests that it has sent are run although it sends nothing more.
+#[test]
+fn a_client_that_closes_its_side_gets_its_replies() {
+    let mut scene = Scene::new();
+    let mut client = scene.world.sim().connect();
+    let shared = Arc::clone(scene.world.shared());
+    let params = scene.world.params();
+    let held = shared.keyspace.lock_one(shared.keyspace.hash(b"k"), &params);
+    scene.send(&mut client, &[&["INCR", "k"], &["INCR", "k"]]);
+    client.half_close();
+    scene.run();
+    assert_eq!(received(&mut client), "");
+    drop(held);
+    scene.run();
+    assert_eq!(received(&mut client), ":1\r\n:2\r\n");
+    assert!(client.is_closed() || client.is_ended());
+}
+
+#[test]
+fn an_exec_that_is_refused_ends_its_transaction() {
+    let mut scene = Scene::new();
+    let mut client = scene.world.sim().connect();
+    assert_eq!(
+        scene.ask(&mut client, &[&["CONFIG", "SET", "busy-reply-threshold", "1"]]),
+        "+OK\r\n"
+    );
+    let shared = Arc::clone(scene.world.shared());
+    let params = scene.world.params();
+    let held = shared.keyspace.lock_one(shared.keyspace.hash(b"k"), &params);
+    shared.running_scripts.begin(0, 1, RoutineKind::Script);
+    let replies = scene.ask(&mut client, &[&["MULTI"], &["GET", "k"], &["EXEC"], &["PING"]]);
+    let replies: Vec<&str> = replies.lines().collect();
+    assert_eq!(replies[..2], ["+OK", "+QUEUED"]);
+    assert!(replies[2].starts_with("-EXECABORT ") && replies[2].contains("BUSY"), "{replies:?}");
+    assert_eq!(replies[3], "+PONG");
+    shared.running_scripts.end(0);
+    drop(held);
+}
+
 /// Attempts that failed have no traces, and a client that leaves is forgotten.
 #[test]
 fn a_request_that_waits_for_data_counts_once() {

@@ -57,7 +57,7 @@ fn take_turn<'a>(
     let (shared, scripts) = (cx.shared, &cx.shared.running_scripts);
     if let Some(turn) = shared.scripts.turn.try_lock() {
         let has_all = !script.needs_all() || !may_unlock || cx.locked.is_all();
-        if has_all || cx.locked.relock_all(cx.reactor.patience(scripts)) {
+        if has_all || cx.locked.relock_all(scripts.until_slow()) {
             return Ok(Some(turn));
         }
         return Err(Contended);
@@ -79,9 +79,9 @@ fn take_turn<'a>(
         }
     };
     let is_locked = if script.needs_all() {
-        cx.locked.relock_all(cx.reactor.patience(scripts))
+        cx.locked.relock_all(scripts.until_slow())
     } else {
-        cx.locked.relock_stripes(held, cx.reactor.patience(scripts))
+        cx.locked.relock_stripes(held, scripts.until_slow())
     };
     if is_locked { Ok(Some(turn)) } else { Err(Contended) }
 }
@@ -322,7 +322,7 @@ impl Run<'_, '_> {
         self.restarts += 1;
         let scripts = &cx.shared.running_scripts;
         if script.needs_all() || self.restarts >= RESTARTS_MAX {
-            cx.locked.relock_all(cx.reactor.patience(scripts))
+            cx.locked.relock_all(scripts.until_slow())
         } else {
             cx.locked.relock_with(hashes, cx.reactor.patience(scripts))
         }
