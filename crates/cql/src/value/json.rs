@@ -27,13 +27,22 @@ pub(crate) fn decode(text: &str, of: &CqlType) -> Result<Option<Vec<u8>>, String
 }
 
 /// The members of an INSERT JSON document, under the names of columns. Of duplicate names the last
-/// one counts.
-// Source: Cassandra 5.0, Json.parseJson
+/// one counts, and of different spellings the last one that is not the column's own.
+// Source: Cassandra 5.0, Json.parseJson; JsonUtils.handleCaseSensitivity replaces them in this order
 pub(crate) fn decode_row(text: &str) -> Result<BTreeMap<String, &RawValue>, String> {
     let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).map_err(|error| {
         format!("Could not decode JSON string as a map: {error}. (String was: {text})")
     })?;
-    Ok(members.into_iter().map(|(name, value)| (column_name(&name), value)).collect())
+    let mut members: Vec<(bool, String, &RawValue)> = members
+        .into_iter()
+        .map(|(name, value)| {
+            let column = column_name(&name);
+            (column != name, column, value)
+        })
+        .collect();
+    // The values are parts of the text, in its order.
+    members.sort_by_key(|(is_other, _, value)| (*is_other, value.get().as_ptr()));
+    Ok(members.into_iter().map(|(_, column, value)| (column, value)).collect())
 }
 
 /// Names are lower case unless they contain quotes of their own.
@@ -365,6 +374,23 @@ mod tests {
             Err(message) => message,
         };
         assert_eq!(found, expected, "{json} as {of}");
+    }
+
+    /// As Cassandra 5.0.9 has answered.
+    #[test]
+    fn the_last_of_several_members_of_a_column_counts() {
+        for (text, a) in [
+            (r#"{"a":1,"a":2}"#, "2"),
+            (r#"{"a":4,"A":5}"#, "5"),
+            (r#"{"A":5,"a":4}"#, "5"),
+            (r#"{"a":6,"\"a\"":7}"#, "7"),
+            (r#"{"A":1,"\"a\"":2}"#, "2"),
+            (r#"{"\"a\"":2,"A":1}"#, "1"),
+        ] {
+            let row = decode_row(text).unwrap();
+            assert_eq!(row.len(), 1, "{text}");
+            assert_eq!(row["a"].get(), a, "{text}");
+        }
     }
 
     #[test]
