@@ -244,7 +244,8 @@ fn reasons(step: &str, output: &str) -> Vec<String> {
     found.into_iter().map(|index| format!("{step}: {}", cut(lines[index].trim()))).collect()
 }
 
-/// Ends this process if the step does not end in time. Processes that the step has started are left as they are, to be examined.
+/// Ends this process if the step does not end in time. Processes that the step has started are left
+/// as they are, to be examined.
 fn with_limit<T>(name: &str, limit: Duration, run: impl FnOnce() -> T) -> T {
     let (sender, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {

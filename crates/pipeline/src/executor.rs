@@ -178,8 +178,7 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
     let mut lost_at = Instant::now();
     loop {
         let mut has_worked = false;
-        let served = serve(shared, slot, &mut has_worked);
-        let error = match served {
+        let error = match serve(shared, slot, &mut has_worked) {
             Ok(ended) => {
                 // The generator waits until its connection is closed. The collector may still have
                 // to read the last results.

@@ -223,7 +223,7 @@ enum Served {
     All,
     /// The client with this ticket is next, in a later turn.
     UpTo(u64),
-    /// The same, when the data that another reactor holds may be free.
+    /// The client with this ticket is next, once another reactor has released the data.
     Contended(u64),
 }
 
@@ -250,7 +250,7 @@ impl ReactorContext<'_> {
                 }
                 Served::Contended(ticket) => {
                     key.first_ticket = ticket;
-                    self.reactor.contended_keys.push_back(key);
+                    self.reactor.add_contended_key(key);
                 }
             }
         }

@@ -29,7 +29,7 @@ use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use reactor::{ConnId, Level};
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
 use std::sync::Arc;
 use store::{Params, ReadyKey};
@@ -93,8 +93,9 @@ pub(crate) struct ReactorState {
     pub(crate) is_contended: bool,
     /// Time that this turn has waited for data that other reactors hold.
     lock_wait_ns: Cell<u64>,
-    /// Keys whose blocked clients could not be served for the same reason.
-    pub(crate) contended_keys: VecDeque<ReadyKey>,
+    /// Keys whose blocked clients could not be served for the same reason, by database and bytes: a key
+    /// that changes often meanwhile is here once.
+    contended_keys: BTreeMap<(u8, Box<[u8]>), ReadyKey>,
     /// What clients have left in stripes.
     pub(crate) leftovers: Leftovers,
     /// Libraries of functions as the running command or transaction has changed them.
@@ -162,7 +163,7 @@ impl ReactorState {
             runs_script: false,
             is_contended: false,
             lock_wait_ns: Cell::new(0),
-            contended_keys: VecDeque::new(),
+            contended_keys: BTreeMap::new(),
             leftovers: Leftovers::default(),
             new_libraries: None,
             random: SmallRng::seed_from_u64(shared.keyspace.seed() ^ (index as u64 + 1)),
@@ -234,6 +235,20 @@ impl ReactorState {
     #[inline]
     pub(crate) fn patience<'a>(&'a self, scripts: &'a RunningScripts) -> impl Fn(u64) -> bool + 'a {
         scripts.patience(&self.lock_wait_ns)
+    }
+
+    pub(crate) fn add_contended_key(&mut self, key: ReadyKey) {
+        let first = key.first_ticket;
+        let kept = self.contended_keys.entry((key.db, key.bytes.clone())).or_insert(key);
+        kept.first_ticket = kept.first_ticket.min(first);
+    }
+
+    pub(crate) fn has_contended_keys(&self) -> bool {
+        !self.contended_keys.is_empty()
+    }
+
+    pub(crate) fn take_contended_keys(&mut self) -> impl Iterator<Item = ReadyKey> {
+        std::mem::take(&mut self.contended_keys).into_values()
     }
 
     /// Time that this turn has waited for data that other reactors hold.

@@ -21,9 +21,9 @@ pub(super) struct Contended {
     queue: VecDeque<ConnId>,
     /// The open ones.
     open: HashSet<ConnId>,
-    /// When it is determined whether all of them run again, and when they do in any case.
+    /// When they run again unless a script is slow, and when they do in any case.
     retry_at: Option<(MonoNs, MonoNs)>,
-    /// The last pause; 0: there was no attempt without success.
+    /// The last pause; 0: none since the queue was empty.
     pause_ns: u64,
 }
 
@@ -46,7 +46,7 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
-        if self.contended.open.is_empty() && self.reactor.contended_keys.is_empty() {
+        if self.contended.open.is_empty() && !self.reactor.has_contended_keys() {
             // Almost every turn ends here.
             if self.contended.pause_ns != 0 || !self.contended.queue.is_empty() {
                 self.contended = Contended::default();
@@ -74,7 +74,7 @@ impl ReactorHandler {
             return;
         }
         self.contended.retry_at = None;
-        self.record.changed.ready.extend(self.reactor.contended_keys.drain(..));
+        self.record.changed.ready.extend(self.reactor.take_contended_keys());
         for id in std::mem::take(&mut self.contended.queue) {
             if !self.contended.open.contains(&id) {
                 continue;

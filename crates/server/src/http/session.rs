@@ -32,7 +32,7 @@ pub(crate) enum Phase {
 pub(crate) enum Wait {
     /// The log has no free space.
     Room,
-    /// CLIENT PAUSE is in effect.
+    /// A request is deferred: CLIENT PAUSE is in effect, or another reactor holds its data.
     Pause,
     /// The connection follows the log until it closes.
     Feed,

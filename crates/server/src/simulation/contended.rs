@@ -76,6 +76,8 @@ fn a_request_waits_for_its_data_without_its_reactor() {
     browser.send(b"GET /kv/k HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
     let replies = scene.ask(&mut other, &[&["RPUSH", "list", "x"], &["GET", "free"], &["PING"]]);
     assert_eq!(replies, ":1\r\n$1\r\n1\r\n+PONG\r\n");
+    // The key changes again while its client waits.
+    assert_eq!(scene.ask(&mut other, &[&["RPUSH", "list", "y"]]), ":2\r\n");
     for client in [&mut reader, &mut writer, &mut blocked, &mut browser] {
         assert_eq!(received(client), "", "it waits");
     }
@@ -88,7 +90,7 @@ fn a_request_waits_for_its_data_without_its_reactor() {
     assert_eq!(received(&mut blocked), "$1\r\nx\r\n");
     let page = received(&mut browser);
     assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("\r\n\r\nv"), "{page}");
-    assert_eq!(scene.ask(&mut other, &[&["LLEN", "list"], &["LLEN", "k2{k}"]]), ":0\r\n:1\r\n");
+    assert_eq!(scene.ask(&mut other, &[&["LLEN", "list"], &["LLEN", "k2{k}"]]), ":1\r\n:1\r\n");
 }
 
 /// A pause of writes ends later than the wait of a read.
