@@ -162,7 +162,8 @@ impl RunningScripts {
     #[cold]
     fn gives_up(&self, spent_ns: &Cell<u64>, waited_ns: u64) -> bool {
         if waited_ns >= LOCK_WAIT_NS_MIN {
-            spent_ns.set(spent_ns.get().saturating_add(waited_ns));
+            // No more: the rest is time for which the kernel ran other threads.
+            spent_ns.set(spent_ns.get().saturating_add(waited_ns).min(LOCK_WAITS_NS_MAX));
         }
         spent_ns.get() >= LOCK_WAITS_NS_MAX || waited_ns > 0 && self.is_slow()
     }

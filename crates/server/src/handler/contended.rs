@@ -19,8 +19,8 @@ const RETRY_NS_MAX: u64 = 16_000_000;
 #[derive(Debug, Default)]
 pub(super) struct Contended {
     queue: VecDeque<ConnId>,
-    /// The open ones.
-    open: HashSet<ConnId>,
+    /// Those whose request has not run, also while it is tried again: blocked clients for INFO.
+    waiting: HashSet<ConnId>,
     /// When they run again unless a script is slow, and when they do in any case.
     retry_at: Option<(MonoNs, MonoNs)>,
     /// The last pause; 0: none since the queue was empty.
@@ -30,12 +30,14 @@ pub(super) struct Contended {
 impl ReactorHandler {
     pub(super) fn add_contended(&mut self, id: ConnId) {
         self.contended.queue.push_back(id);
-        self.contended.open.insert(id);
-        self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
+        if self.contended.waiting.insert(id) {
+            self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
+    #[inline]
     pub(super) fn remove_contended(&mut self, id: ConnId) {
-        if self.contended.open.remove(&id) {
+        if !self.contended.waiting.is_empty() && self.contended.waiting.remove(&id) {
             self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -46,7 +48,7 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
-        if self.contended.open.is_empty() && !self.reactor.has_contended_keys() {
+        if self.contended.waiting.is_empty() && !self.reactor.has_contended_keys() {
             // Almost every turn ends here.
             if self.contended.pause_ns != 0 || !self.contended.queue.is_empty() {
                 self.contended = Contended::default();
@@ -76,10 +78,9 @@ impl ReactorHandler {
         self.contended.retry_at = None;
         self.record.changed.ready.extend(self.reactor.take_contended_keys());
         for id in std::mem::take(&mut self.contended.queue) {
-            if !self.contended.open.contains(&id) {
+            if !self.contended.waiting.contains(&id) {
                 continue;
             }
-            self.remove_contended(id);
             if let Some((session, _)) = connections.get_mut(id) {
                 session.protocol().end_pause();
                 cx.resume(id);

@@ -21,6 +21,7 @@ impl ReactorHandler {
         self.reactor.stamp = started;
         self.reactor.backlog = None;
         let mut consumed = 0;
+        let mut waits_for_keys = false;
         let next = loop {
             let step = session.step(self, cx, &input[consumed..], started, out);
             consumed += step.consumed;
@@ -46,7 +47,10 @@ impl ReactorHandler {
                             self.postponed.insert(session.id());
                             self.shared.blocked_clients.fetch_add(1, Ordering::Relaxed);
                         }
-                        Obstacle::Keys => self.add_contended(session.id()),
+                        Obstacle::Keys => {
+                            waits_for_keys = true;
+                            self.add_contended(session.id());
+                        }
                     }
                     Next::Pause
                 }
@@ -55,6 +59,10 @@ impl ReactorHandler {
                 Then::Abort => Next::Abort,
             };
         };
+        let has_not_run = waits_for_keys || consumed == 0 && matches!(next, Next::Again);
+        if !has_not_run {
+            self.remove_contended(session.id());
+        }
         self.shared.activities.end(self.reactor.index);
         let next = self.charge(session, input.len() - consumed, out).unwrap_or(next);
         let (now, id, kinds) = (self.now.mono, session.id(), &self.shared.request_kinds);
