@@ -25,6 +25,14 @@ const LENGTH_BYTES: usize = size_of::<u64>();
 /// Limit for both files, each of which has at most 4 MiB.
 const TEXT_BYTES_MAX: u64 = 8 << 20;
 
+/// The TLS of a worker's listeners.
+#[derive(Debug)]
+pub(crate) struct ListenerTls {
+    pub(crate) tls: Tls,
+    /// When the first of the certificates expires; `None` if that is unknown.
+    pub(crate) expiry_unix_s: Option<u64>,
+}
+
 /// A memory file: certificates and key in PEM, which were verified to match.
 #[derive(Debug)]
 pub(crate) struct Identity {
@@ -70,7 +78,7 @@ impl Identity {
     }
 
     /// Returns the TLS configuration of the listeners.
-    pub(crate) fn tls(&self) -> anyhow::Result<Tls> {
+    pub(crate) fn tls(&self) -> anyhow::Result<ListenerTls> {
         let bytes = self.file.metadata()?.len();
         if bytes > TEXT_BYTES_MAX + LENGTH_BYTES as u64 {
             bail!("certificate and key have {bytes} bytes");
@@ -84,7 +92,8 @@ impl Identity {
         let memory = Path::new("memory");
         let certificates = Pem::new(TlsPart::Certificate, memory, certificates.to_vec());
         let key = Pem::new(TlsPart::Key, memory, key.to_vec());
-        Ok(tls_of(&certificates, &key)?)
+        let tls = tls_of(&certificates, &key)?;
+        Ok(ListenerTls { tls, expiry_unix_s: certificates.expiry_unix_s()? })
     }
 }
 

@@ -20,13 +20,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
-use reactor::{Limits, Signals, Solo, Tls, Trigger};
+use reactor::{Limits, Signals, Solo, Trigger};
 use serde::{Deserialize, Serialize};
 
 use crate::channel::{Channel, Message, Received};
 use crate::config::{Accept, Config, Mode};
 use crate::counters::Counters;
-use crate::identity::Identity;
+use crate::identity::{Identity, ListenerTls};
 use crate::privileges::WorkerUser;
 use crate::scheme::{Listener, Scheme};
 use crate::table::Table;
@@ -127,7 +127,7 @@ pub(crate) struct Start {
     /// Receives connections and notifications.
     pub(crate) mailbox: Channel,
     /// TLS configuration of the listeners.
-    pub(crate) tls: Option<Tls>,
+    pub(crate) tls: Option<ListenerTls>,
     pub(crate) listeners: Vec<Listener>,
     /// The directory of the files.
     pub(crate) root: Option<OwnedFd>,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use base::time::{MonoNs, Now};
 use foldhash::fast::RandomState;
 use reactor::{
-    ConnId, Connections, Context, Flow, Handler, Next, Output, Peer, Signal, Signals, Tls, Trigger,
+    ConnId, Connections, Context, Flow, Handler, Next, Output, Peer, Signal, Signals, Trigger,
     Watcher,
 };
 use wire::http::{CONTINUE, Limits, Request, RequestBatch};
@@ -25,6 +25,7 @@ use super::{ACCEPT, LEAVE, READY, REOPEN, Source, Start, finished_by, status};
 use crate::channel::{Channel, Received};
 use crate::config::Config;
 use crate::counters::{Counters, Counts};
+use crate::identity::ListenerTls;
 use crate::scheme::Scheme;
 use crate::table::{BEAT_NS, mono_now};
 
@@ -66,7 +67,7 @@ pub(super) struct Server {
     pub(super) disk: Disk,
     pub(super) intake: Intake,
     /// TLS configuration of the listeners, if any.
-    tls: Option<Tls>,
+    tls: Option<ListenerTls>,
     signals: Option<Signals>,
     watcher: Watcher,
     batch: RequestBatch,
@@ -323,8 +324,13 @@ impl Server {
             Scheme::Status => {
                 self.publish();
                 self.site.update_date(now);
-                let (slots, clock) = (self.intake.slots(), mono_now());
-                status::answer(&self.site, request, terms, &self.counters, &slots, clock, out)
+                let state = status::State {
+                    counters: &self.counters,
+                    slots: &self.intake.slots(),
+                    now: mono_now(),
+                    certificate_expiry_unix_s: self.tls.as_ref().and_then(|it| it.expiry_unix_s),
+                };
+                status::answer(&self.site, request, terms, &state, out)
             }
             Scheme::Http if port != 0 && request.path().starts_with(b"/") => {
                 self.site.update_date(now);
@@ -459,8 +465,8 @@ impl Server {
             (Scheme::Http | Scheme::Status, _) => {
                 cx.adopt(socket, peer, true);
             }
-            (Scheme::Https, Some(tls)) => {
-                if let Err(error) = cx.adopt_tls(socket, peer, tls) {
+            (Scheme::Https, Some(listener)) => {
+                if let Err(error) = cx.adopt_tls(socket, peer, &listener.tls) {
                     tracing::error!(%error, "could not start TLS on a connection");
                     self.forget_address(remote.map(|remote| remote.ip()));
                 }

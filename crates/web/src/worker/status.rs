@@ -12,17 +12,24 @@ use crate::table::{ABSENT, Slot};
 
 const PREFIX: &str = "myriad_web_";
 
+/// What is known of all workers, and of this one.
+#[derive(Debug)]
+pub(super) struct State<'a> {
+    pub(super) counters: &'a Counters,
+    pub(super) slots: &'a [Slot],
+    pub(super) now: MonoNs,
+    pub(super) certificate_expiry_unix_s: Option<u64>,
+}
+
 /// Formats the current state of the workers.
-type Make = fn(&SlotCounters, &[Slot], MonoNs) -> String;
+type Make = fn(&SlotCounters, &State<'_>) -> String;
 
 /// Appends the response to a request of the operator.
 pub(super) fn answer(
     site: &Site,
     request: &Request<'_>,
     terms: ResponseOptions,
-    counters: &Counters,
-    slots: &[Slot],
-    now: MonoNs,
+    state: &State<'_>,
     out: &mut Vec<u8>,
 ) -> (Answer, Sent) {
     if !matches!(request.method(), Method::Get | Method::Head) {
@@ -33,14 +40,14 @@ pub(super) fn answer(
         b"/metrics" => ("text/plain; version=0.0.4; charset=utf-8", metrics),
         _ => return site.words(404, terms, out),
     };
-    let places = match counters.places() {
+    let places = match state.counters.places() {
         Ok(places) => places,
         Err(error) => {
             tracing::error!(%error, "could not read the counters");
             return site.words(500, terms, out);
         }
     };
-    let body = make(&places, slots, now);
+    let body = make(&places, state);
     let head = site
         .head(200, terms, out)
         .header("Content-Type", kind.as_bytes())
@@ -66,7 +73,7 @@ fn beat_age(slot: &Slot, now: MonoNs) -> Option<f64> {
 
 /// Formats the metrics for Prometheus.
 // Source: https://prometheus.io/docs/instrumenting/exposition_formats/
-fn metrics(places: &SlotCounters, slots: &[Slot], now: MonoNs) -> String {
+fn metrics(places: &SlotCounters, state: &State<'_>) -> String {
     let mut text = String::new();
     let mut last = "";
     for (at, metric) in METRICS.iter().enumerate() {
@@ -88,16 +95,23 @@ fn metrics(places: &SlotCounters, slots: &[Slot], now: MonoNs) -> String {
     let name = "worker_heartbeat_age_seconds";
     let _ = writeln!(text, "# HELP {PREFIX}{name} Time since the last heartbeat of a worker.");
     let _ = writeln!(text, "# TYPE {PREFIX}{name} gauge");
-    for (worker, slot) in slots.iter().enumerate() {
-        if let Some(age) = beat_age(slot, now) {
+    for (worker, slot) in state.slots.iter().enumerate() {
+        if let Some(age) = beat_age(slot, state.now) {
             let _ = writeln!(text, "{PREFIX}{name}{{worker=\"{worker}\"}} {age:.3}");
         }
+    }
+    if let Some(expiry_unix_s) = state.certificate_expiry_unix_s {
+        let name = "tls_certificate_expiry_timestamp_seconds";
+        let help = "When the first certificate in tls-cert-file expires, since the Unix epoch.";
+        let _ = writeln!(text, "# HELP {PREFIX}{name} {help}");
+        let _ = writeln!(text, "# TYPE {PREFIX}{name} gauge");
+        let _ = writeln!(text, "{PREFIX}{name} {expiry_unix_s}");
     }
     text
 }
 
 /// Formats a table: a row per metric, a column per worker, and their sum.
-fn page(places: &SlotCounters, slots: &[Slot], now: MonoNs) -> String {
+fn page(places: &SlotCounters, state: &State<'_>) -> String {
     let mut text = String::from(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
          <meta http-equiv=\"refresh\" content=\"5\">\
@@ -129,7 +143,7 @@ fn page(places: &SlotCounters, slots: &[Slot], now: MonoNs) -> String {
     }
     text.push_str("<tr><th>seconds since the last heartbeat</th><td></td>");
     for (worker, _) in &workers {
-        let age = slots.get(*worker).and_then(|slot| beat_age(slot, now));
+        let age = state.slots.get(*worker).and_then(|slot| beat_age(slot, state.now));
         let age = age.map_or("-".to_owned(), |age| format!("{age:.1}"));
         let _ = write!(text, "<td>{age}</td>");
     }
@@ -151,10 +165,20 @@ mod tests {
         [slot(1, 5_000_000_000), slot(ABSENT, 0), slot(2, 6_400_000_000)]
     }
 
+    fn formatted(make: Make) -> String {
+        let state = State {
+            counters: &Counters::new().unwrap(),
+            slots: &slots(),
+            now: MonoNs(6_500_000_000),
+            certificate_expiry_unix_s: Some(1_800_000_000),
+        };
+        make(&places(), &state)
+    }
+
     /// Every name has one line of help and one of type, before all of its samples.
     #[test]
     fn metrics_are_in_the_text_format() {
-        let text = metrics(&places(), &slots(), MonoNs(6_500_000_000));
+        let text = formatted(metrics);
         let mut seen: Vec<&str> = Vec::new();
         for line in text.lines() {
             if let Some(rest) = line.strip_prefix("# HELP ") {
@@ -166,13 +190,15 @@ mod tests {
                 let (name, kind) = rest.split_once(' ').unwrap();
                 assert_eq!(Some(&name), seen.last(), "{line}");
                 assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
-            } else {
-                let (name, rest) = line.split_once('{').unwrap();
+            } else if let Some((name, rest)) = line.split_once('{') {
                 assert_eq!(Some(&name), seen.last(), "{line}");
                 assert!(
                     rest.contains("worker=\"0\"} ") || rest.contains("worker=\"2\"} "),
                     "{line}"
                 );
+            } else {
+                let name = line.strip_suffix(" 1800000000").unwrap();
+                assert_eq!(Some(&name), seen.last(), "{line}");
             }
         }
         assert!(text.contains("responses_total{class=\"2xx\",worker=\"0\"} 11\n"), "{text}");
@@ -182,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_page_has_sums_and_workers() {
-        let text = page(&places(), &slots(), MonoNs(6_500_000_000));
+        let text = formatted(page);
         assert!(text.contains("<th>Worker 0</th><th>Worker 2</th></tr>"), "{text}");
         let row = "<tr><th>responses_total class=1xx</th><td>110</td><td>10</td><td>100</td></tr>";
         assert!(text.contains(row), "{text}");

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, HandshakeKind};
@@ -185,6 +185,25 @@ fn whole_files_and_ranges_are_served() {
     let line = format!("\"GET /big.bin HTTP/1.1\" 200 {length}");
     assert_eq!(lines.matches(&line).count(), 3, "{lines}");
     assert!(lines.starts_with("127.0.0.1 "), "{lines}");
+}
+
+#[test]
+fn the_expiry_of_the_certificate_is_a_metric() {
+    let ground = Ground::new("expiry");
+    let name = "\nmyriad_web_tls_certificate_expiry_timestamp_seconds ";
+    let status = ["--status", "127.0.0.1:0"];
+    let ask = |server: &Server| ask_all(server.status(), b"GET /metrics HTTP/1.0\r\n\r\n");
+    let server = ground.start(&status);
+    let page = ask(&server);
+    let (_, expiry) = page.split_once(name).expect(&page);
+    let expiry: u64 = expiry.lines().next().unwrap().parse().unwrap();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    assert!(expiry > now.as_secs(), "{expiry}");
+    server.stop();
+    let server = Server::start(&status);
+    let page = ask(&server);
+    assert!(!page.contains(name), "{page}");
+    server.stop();
 }
 
 #[test]
