@@ -379,6 +379,43 @@ fn a_run_that_is_stopped_fails_and_states_where() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+/// The results after a line that was given up are in the file, too.
+#[test]
+fn a_stopped_run_in_order_keeps_what_was_computed() {
+    let dir = scratch("stopped-in-order");
+    let (go, results) = (dir.join("go"), dir.join("results"));
+    let input = (1..20).map(|number| format!("{number}\n")).collect::<Vec<_>>().concat();
+    std::fs::write(dir.join("input"), &input).unwrap();
+    let task = "each:if [ {} != 1 ]; then echo {}; touch done-{}; exit; fi; \
+        while [ ! -e go ]; do sleep 0.01; done; exit 1";
+    let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        .args(["pipeline", "run", "--json", "--order", "input", "--threads", "2", "--batch", "1"])
+        // Attempts until the stop is noticed.
+        .args(["--retries", "1000"])
+        .args(["--task", task, "--input", "input", "--results", "results"])
+        .current_dir(&dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let started = Instant::now();
+    while !(2..20).all(|number| dir.join(format!("done-{number}")).exists()) {
+        assert!(started.elapsed() < Duration::from_mins(1), "the other lines do not run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let pid = child.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    std::fs::write(&go, "").unwrap();
+    let complaint = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert!(
+        complaint.contains("stopped: 1 lines that were assigned have no result: ids 0 to 0"),
+        "{complaint}"
+    );
+    assert_eq!(text(&results), input["1\n".len()..]);
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
 /// Without files of results and of dead letters, the log alone has what failed.
 #[test]
 fn a_continued_run_reports_what_failed_before() {

@@ -6,7 +6,8 @@
 use std::io::{BufRead as _, BufReader, Read};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -28,6 +29,8 @@ const TURN: Duration = Duration::from_millis(10);
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// Limit for the other parts to exit after the generator.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same if all executors were killed, so that the end of the run does not explain it.
+const LOST_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// First output line of a listening part that is started with `--json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -102,11 +105,9 @@ impl Part {
         }
     }
 
-    /// Returns the success of an exited process; `None` while it runs.
-    fn ended(&mut self) -> Result<Option<bool>> {
-        let status =
-            self.child.try_wait().with_context(|| format!("could not wait for {}", self.name))?;
-        Ok(status.map(|status| status.success()))
+    /// Returns the status of a process that has exited; `None` while it runs.
+    fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().with_context(|| format!("could not wait for {}", self.name))
     }
 
     /// Sends the signal of Ctrl-C in a terminal.
@@ -181,28 +182,35 @@ impl Parts {
         }
     }
 
-    /// Waits until the generator exits. Returns whether it succeeded.
+    /// Waits until the generator exits. Returns whether it succeeded. Fails if the collector or all
+    /// executors are lost: no other process takes their places.
     fn watch(&mut self, console: &Console, by_tasks: bool, stop: &AtomicBool) -> Result<bool> {
         let mut is_interrupted = false;
         loop {
             self.show_output(console, by_tasks);
-            if let Some(is_well) = self.generator.ended()? {
-                return Ok(is_well);
+            if let Some(status) = self.generator.ended()? {
+                return Ok(status.success());
+            }
+            if let Some(status) = self.collector.ended()?
+                && !status.success()
+            {
+                bail!("the collector has ended: {status}");
             }
             if stop.load(Ordering::Relaxed) && !is_interrupted {
                 is_interrupted = true;
                 self.generator.interrupt();
             }
-            let mut alive = 0;
-            for part in &mut self.executors {
-                alive += usize::from(part.ended()?.is_none());
-            }
+            let ended = self.executors.iter_mut().map(Part::ended);
+            let ended: Option<Vec<_>> = ended.collect::<Result<_>>()?;
             // At the end of a run, executors exit before the generator.
-            if alive == 0 {
+            if let Some(ended) = ended {
+                let are_killed = ended.iter().all(|status| status.signal().is_some());
+                let timeout = if are_killed { LOST_TIMEOUT } else { END_TIMEOUT };
                 let since = Instant::now();
                 while self.generator.ended()?.is_none() {
-                    if since.elapsed() > END_TIMEOUT {
-                        bail!("all executors exited before the end of the run");
+                    if since.elapsed() > timeout {
+                        let last = ended.last().map(ExitStatus::to_string).unwrap_or_default();
+                        bail!("all executors ended before the run, the last one with {last}");
                     }
                     self.show_output(console, by_tasks);
                     thread::sleep(TURN);

@@ -322,7 +322,8 @@ mod tests {
         let order = crate::collector::Order::Input;
         let options = ResultsOptions { path: Some(path.clone()), dead_letters: None, order };
         let (sink, mut streams) = open(&dir, Some(&options)).unwrap();
-        streams.get_mut(&5).unwrap().results.as_mut().unwrap().finish().unwrap();
+        let stream = streams.get_mut(&5).unwrap();
+        stream.results.as_mut().unwrap().finish(&*stream.task).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let ids = text.lines().map(|line| line.split(' ').next().unwrap().parse::<u64>().unwrap());
         assert!(ids.eq(0..20_u64), "{text}");

@@ -285,7 +285,7 @@ impl Stream {
             let mut state = self.state.lock();
             state.generated = generated;
             if let Some(results) = &mut state.results {
-                results.finish()?;
+                results.finish(&*self.task)?;
             }
             state.window == 0 || !state.reservoir.is_empty()
         };
