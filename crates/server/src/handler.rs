@@ -339,6 +339,8 @@ impl Handler for ReactorHandler {
     }
 
     fn depart(&mut self, id: ConnId, session: &mut Session) {
+        // It may be moved between the end of its wait and its next turn.
+        self.remove_contended(id);
         let shared = Arc::clone(&self.shared);
         let mut moving = shared.moving.lock();
         let row = self.unregister(session);

@@ -5,13 +5,13 @@
 //! see the same content. The fingerprint of the list is the seed of the plan, and a part whose list
 //! differs refuses to participate.
 
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use base::hex::hex;
 use sha2::{Digest, Sha256};
 
 use crate::task::input::mix;
@@ -178,11 +178,7 @@ impl BatchTask for FileSums {
         if record.get(16) != Some(&1) {
             return format!("# not read: {name}");
         }
-        let mut line = String::new();
-        for byte in &record[17..] {
-            write!(line, "{byte:02x}").expect("writing to a String cannot fail");
-        }
-        line + "  " + &name
+        hex(&record[17..]) + "  " + &name
     }
 }
 

@@ -59,8 +59,7 @@ impl ReactorHandler {
                 Then::Abort => Next::Abort,
             };
         };
-        let has_not_run = waits_for_keys || consumed == 0 && matches!(next, Next::Again);
-        if !has_not_run {
+        if !waits_for_keys {
             self.remove_contended(session.id());
         }
         self.shared.activities.end(self.reactor.index);
