@@ -416,6 +416,71 @@ fn a_stopped_run_in_order_keeps_what_was_computed() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
+/// A run with a process for each part, whose only line runs. `$$` of its shell is in `pid`.
+fn start_processes(dir: &Path) -> Child {
+    std::fs::write(dir.join("input"), "1\n").unwrap();
+    let child = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        .args(["pipeline", "run", "--processes", "--input", "input", "--results", "results"])
+        .args(["--task", "each:echo $$ > pid; while [ -e pid ]; do sleep 0.01; done"])
+        .current_dir(dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_bytes(&dir.join("pid"), 2);
+    child
+}
+
+/// Kills the part of a run with this role.
+fn kill_part(run: &Child, role: &str) {
+    let parts = format!("/proc/{0}/task/{0}/children", run.id());
+    let part = text(Path::new(&parts))
+        .split_whitespace()
+        .find(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
+            line.split(|byte| *byte == 0).any(|word| word == role.as_bytes())
+        })
+        .unwrap()
+        .to_owned();
+    assert!(Command::new("kill").args(["-9", &part]).status().unwrap().success());
+}
+
+fn complaint_of(mut run: Child) -> String {
+    let complaint = std::io::read_to_string(run.stderr.take().unwrap()).unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(1), "{complaint}");
+    complaint
+}
+
+#[test]
+fn a_run_whose_executor_is_killed_ends() {
+    let dir = scratch("executor-killed");
+    let run = start_processes(&dir);
+    kill_part(&run, "executor");
+    // What it has started runs on.
+    std::fs::remove_file(dir.join("pid")).unwrap();
+    let complaint = complaint_of(run);
+    let expected = "all executors ended before the run, the last one with signal: 9";
+    assert!(complaint.contains(expected), "{complaint}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// The executor ends the processes of its lines.
+#[test]
+fn a_run_whose_collector_is_killed_ends_its_commands() {
+    let dir = scratch("collector-killed");
+    let run = start_processes(&dir);
+    let pid = text(&dir.join("pid")).trim().to_owned();
+    kill_part(&run, "collector");
+    let complaint = complaint_of(run);
+    assert!(complaint.contains("the collector has ended: signal: 9"), "{complaint}");
+    let started = Instant::now();
+    while is_running(&pid) {
+        assert!(started.elapsed() < Duration::from_mins(1), "the command still runs");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
 /// Without files of results and of dead letters, the log alone has what failed.
 #[test]
 fn a_continued_run_reports_what_failed_before() {

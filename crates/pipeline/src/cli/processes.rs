@@ -110,6 +110,12 @@ impl Part {
         self.child.try_wait().with_context(|| format!("could not wait for {}", self.name))
     }
 
+    fn kill(&mut self) {
+        // Both fail only if the process has already exited.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Sends the signal of Ctrl-C in a terminal.
     fn interrupt(&self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -123,9 +129,7 @@ impl Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        // Both fail only if the process has already exited.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 
@@ -186,6 +190,7 @@ impl Parts {
     /// executors are lost: no other process takes their places.
     fn watch(&mut self, console: &Console, by_tasks: bool, stop: &AtomicBool) -> Result<bool> {
         let mut is_interrupted = false;
+        let mut without_executors_since = None;
         loop {
             self.show_output(console, by_tasks);
             if let Some(status) = self.generator.ended()? {
@@ -204,16 +209,13 @@ impl Parts {
             let ended: Option<Vec<_>> = ended.collect::<Result<_>>()?;
             // At the end of a run, executors exit before the generator.
             if let Some(ended) = ended {
+                let since: Instant = *without_executors_since.get_or_insert_with(Instant::now);
                 let are_killed = ended.iter().all(|status| status.signal().is_some());
-                let timeout = if are_killed { LOST_TIMEOUT } else { END_TIMEOUT };
-                let since = Instant::now();
-                while self.generator.ended()?.is_none() {
-                    if since.elapsed() > timeout {
-                        let last = ended.last().map(ExitStatus::to_string).unwrap_or_default();
-                        bail!("all executors ended before the run, the last one with {last}");
-                    }
-                    self.show_output(console, by_tasks);
-                    thread::sleep(TURN);
+                // A generator that is stopped waits for results that are on their way.
+                let is_lost = are_killed && !is_interrupted;
+                if since.elapsed() > if is_lost { LOST_TIMEOUT } else { END_TIMEOUT } {
+                    let last = ended.last().map(ExitStatus::to_string).unwrap_or_default();
+                    bail!("all executors ended before the run, the last one with {last}");
                 }
             }
             thread::sleep(TURN);
@@ -254,13 +256,19 @@ pub(super) fn run(
     let mut parts = Parts::start(given, arguments.executors)?;
     // Each part reports to the monitor itself.
     let console = Console::new(&Arguments { monitor: None, ..arguments.clone() });
-    let is_well = parts.watch(&console, by_tasks, stop)?;
+    let watched = parts.watch(&console, by_tasks, stop);
+    let is_well = *watched.as_ref().unwrap_or(&false);
+    if watched.is_err() {
+        // It has started no processes; executors without it end the ones that they have started.
+        parts.generator.kill();
+    }
     // An executor without a connection would try to connect for some time.
     parts.executors.iter().for_each(Part::interrupt);
     if !is_well {
         parts.collector.interrupt();
     }
     parts.wait(&console, by_tasks)?;
+    watched?;
     while let Ok(line) = parts.generator.lines.recv_timeout(TURN) {
         if let Line::Text(text) = line {
             parts.generator.text += &text;

@@ -100,7 +100,7 @@ impl Results {
 
     /// Writes an accepted batch; each batch is passed once.
     pub fn take(&mut self, task: &dyn BatchTask, ids: Ids, outputs: &[u8]) -> Result<()> {
-        if self.order == Order::Input && ids.first != self.next_id {
+        if self.order == Order::Input && ids.first > self.next_id {
             self.waiting_bytes += outputs.len();
             if self.waiting_bytes > WAITING_BYTES_MAX {
                 bail!("too many results wait for those before id {}", ids.first);
@@ -121,7 +121,7 @@ impl Results {
             let range = task.record(outputs, index).context("incomplete batch")?;
             self.write_record(task, &outputs[range])?;
         }
-        self.next_id = ids.end();
+        self.next_id = self.next_id.max(ids.end());
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Results {
     }
 
     /// Writes the batches that wait for an earlier one, which a stopped run did not compute and its
-    /// account names, and flushes all lines.
+    /// account names, and flushes all lines. If the run continues, that one is written at its arrival.
     pub fn finish(&mut self, task: &dyn BatchTask) -> Result<()> {
         for (first, (count, outputs)) in std::mem::take(&mut self.waiting) {
             self.waiting_bytes -= outputs.len();
@@ -164,12 +164,17 @@ mod tests {
         ResultsOptions { path: Some(path.to_owned()), dead_letters: None, order }
     }
 
-    fn check(order: Order, batches: &[(u64, u32)], expected: &[u64]) {
+    /// `None`: the end of the run, which continues afterwards.
+    fn check(order: Order, batches: &[Option<(u64, u32)>], expected: &[u64]) {
         let name = format!("pipeline-results-{order:?}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let mut results = Results::create(&to(&path, order)).unwrap();
         let task = Exercise::new(Codec::Nop, 1, Kernel::Serial);
-        for (first, count) in batches {
+        for batch in batches {
+            let Some((first, count)) = batch else {
+                results.finish(&task).unwrap();
+                continue;
+            };
             let ids = Ids { first: *first, count: *count };
             let (mut inputs, mut outputs) =
                 (vec![0; ids.len() * 12], vec![0; ids.len() * OUTPUT_BYTES]);
@@ -186,10 +191,13 @@ mod tests {
 
     #[test]
     fn lines_are_in_order() {
-        let batches = [(2, 2), (5, 1), (0, 2), (4, 1)];
+        let batches = [(2, 2), (5, 1), (0, 2), (4, 1)].map(Some);
         check(Order::None, &batches, &[2, 3, 5, 0, 1, 4]);
         check(Order::Input, &batches, &[0, 1, 2, 3, 4, 5]);
-        check(Order::Input, &[(9, 1), (5, 2), (0, 1), (3, 1)], &[0, 3, 5, 6, 9]);
+        let stopped = [(9, 1), (5, 2), (0, 1), (3, 1)].map(Some);
+        check(Order::Input, &stopped, &[0, 3, 5, 6, 9]);
+        let continued = [&stopped[..], &[None], &[(1, 2), (10, 1), (12, 1), (4, 1)].map(Some)];
+        check(Order::Input, &continued.concat(), &[0, 3, 5, 6, 9, 1, 2, 10, 4, 12]);
     }
 
     #[test]
