@@ -12,7 +12,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-5}
 myriad=${MYRIAD:-$PWD/target/release/myriad}
-lines=100000
+lines=1000000
 processes=1000
 workers=$(nproc)
 folder=$(mktemp -d)

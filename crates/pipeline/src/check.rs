@@ -25,7 +25,7 @@ pub fn check_frames(bytes: &[u8]) {
     let mut rest = bytes;
     let mut payload = Vec::new();
     loop {
-        let received = read_frame(&mut rest, CONTROL_BYTES_MAX, &mut payload);
+        let received = read_frame(&mut rest, CONTROL_BYTES_MAX, &mut payload, |_| ());
         assert!(payload.len() <= CONTROL_BYTES_MAX);
         match received {
             Ok(Received::Frame(header)) => {

@@ -289,8 +289,17 @@ impl Link {
     /// Waits for a frame. The payload is in the first bytes of `payload`, which grows to the
     /// largest payload received and is never cleared.
     pub fn receive(&mut self, payload: &mut Vec<u8>) -> Result<Received, LinkError> {
+        self.receive_in(payload, |_| ())
+    }
+
+    /// Does the same, and calls `reserve` with the size of the payload before it is read.
+    pub fn receive_in(
+        &mut self,
+        payload: &mut Vec<u8>,
+        reserve: impl FnOnce(usize),
+    ) -> Result<Received, LinkError> {
         let mut from = Timed { stream: &self.stream, deadline: self.deadline };
-        read_frame(&mut from, self.payload_bytes_max, payload)
+        read_frame(&mut from, self.payload_bytes_max, payload, reserve)
     }
 
     /// Receives the expected handshake frame, or the reason of a refusal.
@@ -353,6 +362,7 @@ pub(crate) fn read_frame(
     from: &mut impl Read,
     payload_bytes_max: usize,
     payload: &mut Vec<u8>,
+    reserve: impl FnOnce(usize),
 ) -> Result<Received, LinkError> {
     let mut head = [0; HEADER_BYTES];
     read_exact(from, &mut head)?;
@@ -361,6 +371,7 @@ pub(crate) fn read_frame(
     if bytes > payload_bytes_max {
         return Err(LinkError::TooLong { bytes, max: payload_bytes_max });
     }
+    reserve(bytes);
     let mut filled = 0;
     while filled < bytes {
         let end = bytes.min(payload.len().max(2 * filled).max(ANNOUNCED_BYTES_MAX));
@@ -434,13 +445,13 @@ mod tests {
         let mut header = Header::control(Kind::Data, 1, 1);
         (header.count, header.payload_bytes) = (1, 64 << 20);
         let mut payload = Vec::new();
-        let promised = read_frame(&mut &header.encode()[..], 64 << 20, &mut payload);
+        let promised = read_frame(&mut &header.encode()[..], 64 << 20, &mut payload, |_| ());
         assert!(matches!(promised, Err(LinkError::Closed)), "{promised:?}");
         assert!(payload.capacity() <= ANNOUNCED_BYTES_MAX, "{}", payload.capacity());
         // Twice the number of bytes that arrived.
         let mut input = header.encode().to_vec();
         input.resize(HEADER_BYTES + 5 * ANNOUNCED_BYTES_MAX, 7);
-        let broken = read_frame(&mut &input[..], 64 << 20, &mut payload);
+        let broken = read_frame(&mut &input[..], 64 << 20, &mut payload, |_| ());
         assert!(matches!(broken, Err(LinkError::Closed)), "{broken:?}");
         assert!(payload.capacity() <= 10 * ANNOUNCED_BYTES_MAX, "{}", payload.capacity());
     }
@@ -456,7 +467,7 @@ mod tests {
             header.count = 1;
             let header = header.with_payload(&sent);
             let input = [&header.encode()[..], &sent].concat();
-            let received = read_frame(&mut &input[..], 1 << 20, &mut payload).unwrap();
+            let received = read_frame(&mut &input[..], 1 << 20, &mut payload, |_| ()).unwrap();
             assert_eq!(received, Received::Frame(header));
             assert_eq!(payload[..bytes], sent);
         }

@@ -151,8 +151,9 @@ impl Arguments {
     fn batch(&self) -> u32 {
         self.batch.unwrap_or(match self.task {
             TaskSpec::Exercise(_) => 4096,
-            // The collector has room for the results of all executors that it accepts.
-            TaskSpec::Files(_) | TaskSpec::Command(..) => 16,
+            TaskSpec::Files(_) => 16,
+            // A worker that waits for each batch costs two switches of its processor's thread.
+            TaskSpec::Command(..) => COMMAND_BATCH_MAX,
         })
     }
 

@@ -23,7 +23,7 @@ use crate::message::Account;
 use crate::monitor::{self, MonitorOptions};
 use crate::parent::end_with_parent;
 use crate::status::Status;
-use crate::task::{Kernel, Maker};
+use crate::task::{Kernel, Maker, TaskSpec};
 use crate::uniform;
 
 /// Returns a job that logs to standard error and runs a role.
@@ -41,9 +41,17 @@ fn role(
     })
 }
 
-/// Returns the requested kernel, or the best one.
+/// Returns the requested kernel, or the best one, which is found by measurement.
 fn kernel(arguments: &Arguments) -> Kernel {
     arguments.kernel.unwrap_or_else(|| Kernel::calibrate().best)
+}
+
+/// Returns the kernel for the task of the options: any one if it does not need the best.
+fn kernel_of_task(arguments: &Arguments) -> Kernel {
+    match arguments.task {
+        TaskSpec::Exercise(_) => kernel(arguments),
+        TaskSpec::Files(_) | TaskSpec::Command(..) => arguments.kernel.unwrap_or(Kernel::Serial),
+    }
 }
 
 fn kernel_text(kernel: Kernel) -> String {
@@ -65,7 +73,7 @@ fn run_all(loaded: &Loaded<Arguments>) -> Result<()> {
     if arguments.processes {
         return run_processes(loaded);
     }
-    let kernel = kernel(arguments);
+    let kernel = kernel_of_task(arguments);
     let input = arguments.open_input()?;
     let options = LocalOptions {
         stream: arguments.stream,
@@ -134,7 +142,7 @@ fn run_generator(arguments: &Arguments) -> Result<()> {
     let options = GeneratorOptions {
         input,
         stream: arguments.stream,
-        task: Maker::built_in(kernel(arguments)).make(&plan)?,
+        task: Maker::built_in(kernel_of_task(arguments)).make(&plan)?,
         plan,
         pace: arguments.pace(),
         ledger: arguments.ledger(),

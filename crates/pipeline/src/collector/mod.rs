@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 
 use crate::accept::accept;
 use crate::clock::Clock;
+use crate::frame::PAYLOAD_BYTES_MAX;
 use crate::link::{Link, LinkError};
 use crate::message::{Account, Hello};
 use crate::meter::Meter;
@@ -42,8 +43,15 @@ pub use verify::{Verify, WindowReport, check_all, percent, sample_dir};
 pub const STREAMS_MAX: usize = 64;
 /// Maximum number of connections from executors and generators.
 pub const CONNECTIONS_MAX: usize = 512;
-/// Total size limit of the result buffers: each executor connection buffers one batch.
+/// Total size limit of the result buffers: each executor connection buffers one batch, up to
+/// [`BATCH_BYTES_RESERVED`] at any time.
 pub const RESULTS_BYTES_MAX: usize = 4 << 30;
+/// A larger batch waits until it fits into [`LARGE_BATCHES_BYTES_MAX`].
+const BATCH_BYTES_RESERVED: usize = 16 << 20;
+/// Limit for what exceeds the reserved part of all buffers.
+const LARGE_BATCHES_BYTES_MAX: usize = 1 << 30;
+
+const _: () = assert!(PAYLOAD_BYTES_MAX <= LARGE_BATCHES_BYTES_MAX);
 /// Batches of results that an executor may have in flight.
 pub const CREDITS: u32 = 16;
 
@@ -83,6 +91,8 @@ struct Shared {
     greetings: Slots,
     /// Unused part of [`RESULTS_BYTES_MAX`].
     results_bytes: Slots,
+    /// Unused part of [`LARGE_BATCHES_BYTES_MAX`].
+    large_batches_bytes: Slots,
     /// Tasks recovered from the log at startup.
     recovered: u64,
     /// Held while a stream is created, which may take long and opens files: each is created once.
@@ -176,6 +186,7 @@ pub fn run(
         meter: Meter::default(),
         greetings: Slots::new(HANDSHAKES_MAX),
         results_bytes: Slots::new(RESULTS_BYTES_MAX),
+        large_batches_bytes: Slots::new(LARGE_BATCHES_BYTES_MAX),
         recovered: recovered_tasks,
         making: Mutex::new(()),
         state: Mutex::new(State {

@@ -1,14 +1,20 @@
 //! Connections from executors to the collector: one thread per connection receives results.
 
+use std::thread;
+use std::time::Duration;
+
 use base::causes::with_causes;
 
 use crate::collector::stream::Stream;
 use crate::collector::verify::{Verify, check_all};
-use crate::collector::{Accepted, CREDITS, Shared, refuse};
+use crate::collector::{Accepted, BATCH_BYTES_RESERVED, CREDITS, Shared, refuse};
 use crate::frame::{Header, Kind, PAYLOAD_BYTES_MAX};
 use crate::link::{Link, LinkError, Received};
 use crate::message::CollectorWelcome;
 use crate::meter::{Activity, Stopwatch};
+use crate::slots::Slot;
+
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 /// Credits are returned in steps: one small frame for several large ones.
 const CREDIT_STEP: u32 = CREDITS / 4;
@@ -24,7 +30,8 @@ pub(super) fn serve(
     };
     let batch = usize::try_from(stream.batch()).expect("32 bits fit");
     let bytes_max = batch.saturating_mul(stream.task.output_bytes_max()).min(PAYLOAD_BYTES_MAX);
-    let Some(_room) = shared.results_bytes.take_some(bytes_max) else {
+    let reserved = bytes_max.min(BATCH_BYTES_RESERVED);
+    let Some(_room) = shared.results_bytes.take_some(reserved) else {
         return refuse(link, "too many executors for results of this size");
     };
     link.send_message(
@@ -34,17 +41,25 @@ pub(super) fn serve(
     link.open_for(bytes_max)?;
     shared.state.lock().executors += 1;
     tracing::info!(name, "executor joined");
-    let outcome = take_results(shared, &stream, &mut link);
+    let outcome = take_results(shared, &stream, &mut link, reserved);
     shared.state.lock().executors -= 1;
     outcome
 }
 
-fn take_results(shared: &Shared, stream: &Stream, link: &mut Link) -> Result<(), LinkError> {
+fn take_results(
+    shared: &Shared,
+    stream: &Stream,
+    link: &mut Link,
+    reserved: usize,
+) -> Result<(), LinkError> {
     let mut payload = Vec::new();
     let mut owed = 0;
     let mut stopwatch = Stopwatch::start(&shared.meter, shared.clock);
     loop {
-        let received = link.receive(&mut payload)?;
+        let mut beyond = None;
+        let received = link.receive_in(&mut payload, |bytes| {
+            beyond = (bytes > reserved).then(|| wait_for_room(shared, bytes - reserved));
+        })?;
         stopwatch.charge(Activity::Starved);
         let (Received::Frame(header) | Received::Damaged(header)) = received;
         if header.kind != Kind::Result || header.stream != stream.id {
@@ -59,6 +74,10 @@ fn take_results(shared: &Shared, stream: &Stream, link: &mut Link) -> Result<(),
         if let Some(sink) = &shared.sink {
             sink.wait_for_space();
         }
+        if beyond.is_some() {
+            payload = Vec::new();
+        }
+        drop(beyond);
         owed += 1;
         if owed == CREDIT_STEP {
             let mut credit = Header::control(Kind::Credit, stream.id, 0);
@@ -67,6 +86,16 @@ fn take_results(shared: &Shared, stream: &Stream, link: &mut Link) -> Result<(),
             owed = 0;
         }
         stopwatch.charge(Activity::Blocked);
+    }
+}
+
+/// Waits until others have sent their large batches, which are then processed at once.
+fn wait_for_room(shared: &Shared, bytes: usize) -> Slot<'_> {
+    loop {
+        if let Some(room) = shared.large_batches_bytes.take_some(bytes) {
+            return room;
+        }
+        thread::sleep(ROOM_PAUSE);
     }
 }
 

@@ -5,17 +5,17 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 
 use crate::parent::PARENT;
 
 /// Time between the end of its input, SIGTERM, and SIGKILL.
 const GRACE: Duration = Duration::from_secs(1);
-const EXIT_PAUSE: Duration = Duration::from_millis(2);
 const READ_BYTES: usize = 64 << 10;
 
 /// A running shell command and its descendants; all are killed on drop.
@@ -107,21 +107,28 @@ impl Process {
     /// Waits until the process has exited or the time has passed, and leaves it to be reaped, so
     /// that its group keeps its number.
     fn exits_within(&self, time: Duration) -> io::Result<bool> {
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        let started = Instant::now();
-        loop {
-            if waitid(WaitId::Pid(self.pid()), options)?.is_some() {
-                return Ok(true);
-            }
-            if started.elapsed() >= time {
-                return Ok(false);
-            }
-            thread::sleep(EXIT_PAUSE);
+        if self.has_exited()? {
+            return Ok(true);
         }
+        if time.is_zero() {
+            return Ok(false);
+        }
+        let process = pidfd_open(self.pid(), PidfdFlags::empty())?;
+        let started = Instant::now();
+        while let Some(left) = time.checked_sub(started.elapsed()) {
+            let left = Timespec::try_from(left).map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.has_exited()
     }
 
     pub(super) fn has_exited(&self) -> io::Result<bool> {
-        self.exits_within(Duration::ZERO)
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(self.pid()), options)?.is_some())
     }
 
     /// Waits for the exit of a process whose output has ended; `None` if it does not exit in time.
