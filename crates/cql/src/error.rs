@@ -34,6 +34,9 @@ pub enum CqlError {
     /// was changed; the write is planned again.
     #[error("The table was altered while the statement ran: try again")]
     TableAltered,
+    /// Another reactor holds the data. Nothing was changed; the statement runs again later.
+    #[error("Another request holds the data: try again")]
+    Contended,
     /// A fault of the server, not of the client.
     #[error("{0}")]
     Server(String),
@@ -58,7 +61,7 @@ impl CqlError {
             CqlError::Config(_) => "CQL_CONFIG",
             CqlError::Unauthorized(_) => "CQL_UNAUTHORIZED",
             CqlError::Protocol(_) => "CQL_PROTOCOL",
-            CqlError::Overloaded(_) => "CQL_OVERLOADED",
+            CqlError::Overloaded(_) | CqlError::Contended => "CQL_OVERLOADED",
             CqlError::BadCredentials(_) => "CQL_BAD_CREDENTIALS",
             CqlError::AlreadyExists { .. } => "CQL_ALREADY_EXISTS",
             CqlError::Unprepared(_) => "CQL_UNPREPARED",
@@ -76,7 +79,7 @@ impl CqlError {
             CqlError::Config(_) => ErrorKind::Config,
             CqlError::Unauthorized(_) => ErrorKind::Unauthorized,
             CqlError::Protocol(_) => ErrorKind::Protocol,
-            CqlError::Overloaded(_) => ErrorKind::Overloaded,
+            CqlError::Overloaded(_) | CqlError::Contended => ErrorKind::Overloaded,
             CqlError::BadCredentials(_) => ErrorKind::BadCredentials,
             CqlError::AlreadyExists { keyspace, table, .. } => {
                 ErrorKind::AlreadyExists { keyspace, table }

@@ -33,6 +33,7 @@ use crate::engine::reactor_state::is_gated;
 use crate::engine::refusal::LOG_FAILED;
 use crate::engine::replication::Role;
 use crate::engine::requests::RequestId;
+use crate::engine::running_scripts::FEW_KEYS;
 use crate::engine::server_state::ServerState;
 
 /// The command and key hash of a request, determined before it runs.
@@ -64,10 +65,6 @@ pub(crate) struct Contended;
 
 /// Commands that clients in MONITOR mode do not see, or that they see from the command itself.
 const UNMONITORED: Flags = Flags::ADMIN.and(Flags::SKIP_MONITOR);
-
-/// Keys up to which a request gives up its wait for one of them. With more it might never find all of
-/// them free: it waits for each, and its reactor with it.
-const FEW_KEYS: usize = 8;
 
 /// Number of arguments up to which the limit of elements is not checked.
 pub(super) const ARGUMENTS_FREE: usize = 1024;

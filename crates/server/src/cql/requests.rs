@@ -72,6 +72,15 @@ pub(super) enum RequestStatus {
     Stopped,
 }
 
+/// Why a request has not run: it is to be passed again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotRun {
+    /// CLIENT PAUSE or FAILOVER stops it.
+    Paused,
+    /// Another reactor holds its data.
+    Contended,
+}
+
 /// A request whose statement is paused.
 #[derive(Debug)]
 pub(crate) struct PausedScan {
@@ -134,8 +143,7 @@ mod stub {
 
 impl Requests<'_> {
     /// Handles one message: appends its response to `out`, parks it until its gate opens, or leaves
-    /// it to a timer, a later turn or the pool. Returns false, without any of these, if CLIENT PAUSE
-    /// or FAILOVER stops the request.
+    /// it to a timer, a later turn or the pool. An error: none of these, and the request has not run.
     pub(crate) fn answer(
         &mut self,
         session: &mut Session,
@@ -143,7 +151,7 @@ impl Requests<'_> {
         header: &Header,
         body: &[u8],
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> std::result::Result<(), NotRun> {
         let may_differ = header.flags.has(Flags::CUSTOM_PAYLOAD) && session.phase == Phase::Ready;
         let of_connection = session.client.durability;
         let has_run = self.answer_one(session, own, header, body, out);
@@ -161,7 +169,7 @@ impl Requests<'_> {
         header: &Header,
         body: &[u8],
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> std::result::Result<(), NotRun> {
         let kind = RequestKind::of(header.opcode);
         session.requests += 1;
         session.last_request = kind;
@@ -178,7 +186,7 @@ impl Requests<'_> {
             if settings.experiments.replies_by_pool() && settings.experiments.stub() < stub::HEADER
             {
                 self.hand_over(session, header, body, out);
-                return true;
+                return Ok(());
             }
             let (cql, compression) = (self.cql, session.compression);
             with_processor(cql, &mut own.processor, |processor| {
@@ -191,11 +199,16 @@ impl Requests<'_> {
             Ok(RequestStatus::TooLong) => {
                 out.truncate(start);
                 self.hand_over_long(session, header, body, out);
-                return true;
+                return Ok(());
             }
             Ok(RequestStatus::Stopped) => {
                 session.requests -= 1; // it will be answered again
-                return false;
+                return Err(NotRun::Paused);
+            }
+            Err(CqlError::Contended) => {
+                out.truncate(start);
+                session.requests -= 1;
+                return Err(NotRun::Contended);
             }
             Ok(RequestStatus::Paused(paused, statement)) => {
                 out.truncate(start);
@@ -212,7 +225,7 @@ impl Requests<'_> {
                 let Err(error) = own.scans.push(scan) else {
                     session.in_flight += 1;
                     session.paused_scans += 1;
-                    return true;
+                    return Ok(());
                 };
                 Err(error)
             }
@@ -221,7 +234,7 @@ impl Requests<'_> {
         };
         let ns = self.spend(clock_start);
         self.finish(session, (header, body), responded, (start, ns), out);
-        true
+        Ok(())
     }
 
     /// Prefetches the memory that the next requests will access: requests of `messages` that name
@@ -382,7 +395,9 @@ impl Requests<'_> {
         reply.skip_columns = parameters.skip_metadata && !has_old_metadata;
         reply.new_metadata_id = has_old_metadata.then_some(&statement.result_metadata_id[..]);
         let rows_max = if self.allows_expensive { 0 } else { ROWS_PER_TURN };
+        let defers = begun.is_none() && !self.allows_expensive;
         let mut executor = self.executor(record);
+        executor.defers = defers;
         let turn = Turn { rows_max, begun };
         Ok(match executor.execute(client, statement, parameters, turn, &mut reply)? {
             Executed::Done(gate) => RequestStatus::Answered(gate),
@@ -798,6 +813,7 @@ impl Requests<'_> {
                 let Processor { record, known } = processor;
                 let find = |id: &[u8]| known.get(id);
                 let mut executor = self.executor(record);
+                executor.defers = !allows_expensive;
                 executor
                     .batch(client, batch, &find, &mut answer.reply())
                     .map(RequestStatus::Answered)
@@ -820,7 +836,7 @@ impl Requests<'_> {
         let now = self.reactor.time(self.params);
         let Requests { shared, params, reactor, cql, .. } = self;
         let context = ReactorContext { shared, params, reactor, record, now };
-        CqlExecutor { context, statements: &cql.statements }
+        CqlExecutor { context, statements: &cql.statements, defers: false }
     }
 
     /// Returns a prepared statement, and adds it to the cache if necessary.

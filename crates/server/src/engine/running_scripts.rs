@@ -53,6 +53,10 @@ const LOCK_WAITS_NS_MAX: u64 = 2_000_000;
 /// A shorter wait, for a key of many clients, is not counted: it is not a reason to delay requests.
 const LOCK_WAIT_NS_MIN: u64 = 400_000;
 
+/// Keys up to which a request gives up its wait for one of them. With more it might never find all of
+/// them free: it waits for each, and its reactor with it.
+pub(crate) const FEW_KEYS: usize = 8;
+
 /// Time after which a request that began is refused instead of waiting for a script.
 const TOO_SLOW_NS: u64 = 50_000_000;
 
@@ -148,7 +152,7 @@ impl RunningScripts {
     /// Whether a script is too slow for a request that has begun: it fails instead of waiting, so
     /// that its reactor serves others.
     #[cold]
-    fn are_too_slow(&self) -> bool {
+    pub(crate) fn are_too_slow(&self) -> bool {
         self.slow_ns().is_some_and(|ns| ns >= TOO_SLOW_NS)
     }
 

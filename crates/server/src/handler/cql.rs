@@ -16,7 +16,7 @@ use crate::config::{OutputLimit, Settings};
 use crate::cql::frames::{self, End, FrameError, Framing};
 use crate::cql::request_kind::RequestKind;
 use crate::cql::request_lines::RequestLines;
-use crate::cql::requests::{ExecutionState, Requests};
+use crate::cql::requests::{ExecutionState, NotRun, Requests};
 use crate::cql::{Phase, Session, Wait};
 use crate::engine::accounts::Charges;
 use crate::engine::client_row::ClientRow;
@@ -91,8 +91,8 @@ enum Stop {
     Session,
     /// The log is out of space.
     LogSpace,
-    /// CLIENT PAUSE or FAILOVER stops the next message.
-    ClientPause,
+    /// The next message cannot run now.
+    NotRun(NotRun),
     /// Too many replies wait for the log, or too many statements of the connection are paused.
     Replies,
     /// The rest is served in a later turn.
@@ -138,8 +138,8 @@ impl frames::Reader for Serving<'_> {
             None => self.out.buffer(),
             Some(_) => &mut *self.replies,
         };
-        if !self.requests.answer(self.session, self.own, header, body, out) {
-            self.stop = Stop::ClientPause;
+        if let Err(reason) = self.requests.answer(self.session, self.own, header, body, out) {
+            self.stop = Stop::NotRun(reason);
             return frames::Step::NotNow;
         }
         self.stop = if self.session.closing || self.session.wait.is_some() {
@@ -424,7 +424,8 @@ impl ReactorHandler {
             Stop::Limits => return Then::Step,
             Stop::Turn => return Then::Turn,
             Stop::LogSpace => return Then::Pause(Obstacle::LogSpace),
-            Stop::ClientPause => return Then::Pause(Obstacle::ClientPause),
+            Stop::NotRun(NotRun::Paused) => return Then::Pause(Obstacle::ClientPause),
+            Stop::NotRun(NotRun::Contended) => return Then::Pause(Obstacle::Keys),
             Stop::Replies => {
                 session.wait = Some(Wait::Replies);
                 self.cql.full.push(session.id);

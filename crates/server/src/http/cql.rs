@@ -83,7 +83,10 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         Err(CqlError::TableAltered) => exchange.run_cql(&call),
         ran => ran,
     });
-    Ok(ran.unwrap_or_else(|error| statement_error(&error, &mut exchange.scratch.body)))
+    match ran {
+        Err(CqlError::Contended) => Err(Deferred::Contended),
+        ran => Ok(ran.unwrap_or_else(|error| statement_error(&error, &mut exchange.scratch.body))),
+    }
 }
 
 /// Resumes a paused statement.
@@ -325,7 +328,8 @@ impl Exchange<'_> {
         };
         let Exchange { context, statements, scratch, .. } = self;
         context.now = context.reactor.time(context.params);
-        let mut executor = CqlExecutor { context: context.reborrow(), statements };
+        let defers = begun.is_none();
+        let mut executor = CqlExecutor { context: context.reborrow(), statements, defers };
         let turn = Turn { rows_max: ROWS_PER_TURN, begun };
         let (client, statement) = (&mut request.client, &request.statement);
         let mut result = JsonResult { out: &mut scratch.body, rows: 0 };

@@ -66,7 +66,7 @@ fn a_request_waits_for_its_data_without_its_reactor() {
     let mut scene = Scene::new();
     let [mut other, mut reader, mut writer, mut blocked] =
         std::array::from_fn(|_| scene.world.sim().connect());
-    let mut browser = scene.world.sim().connect_to(HTTP);
+    let [mut browser, mut console] = std::array::from_fn(|_| scene.world.sim().connect_to(HTTP));
     assert_eq!(
         scene.ask(&mut other, &[&["SET", "k", "v"], &["SET", "free", "1"]]),
         "+OK\r\n+OK\r\n"
@@ -82,11 +82,16 @@ fn a_request_waits_for_its_data_without_its_reactor() {
     let transaction: [&[&str]; 4] = [&["MULTI"], &["SET", "free", "2"], &["INCR", "k"], &["EXEC"]];
     assert_eq!(scene.ask(&mut writer, &transaction), "+OK\r\n+QUEUED\r\n+QUEUED\r\n");
     browser.send(b"GET /kv/k HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    let text = "SELECT value FROM redis.strings WHERE key = textAsBlob('k')";
+    let body = format!(r#"{{"statement": "{text}"}}"#);
+    let length = body.len();
+    let head = format!("POST /cql HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {length}\r\n\r\n");
+    console.send((head + &body).as_bytes());
     let replies = scene.ask(&mut other, &[&["RPUSH", "list", "x"], &["GET", "free"], &["PING"]]);
     assert_eq!(replies, ":1\r\n$1\r\n1\r\n+PONG\r\n");
     // The key changes again while its client waits.
     assert_eq!(scene.ask(&mut other, &[&["RPUSH", "list", "y"]]), ":2\r\n");
-    for client in [&mut reader, &mut writer, &mut blocked, &mut browser] {
+    for client in [&mut reader, &mut writer, &mut blocked, &mut browser, &mut console] {
         assert_eq!(received(client), "", "it waits");
     }
 
@@ -98,6 +103,8 @@ fn a_request_waits_for_its_data_without_its_reactor() {
     assert_eq!(received(&mut blocked), "$1\r\nx\r\n");
     let page = received(&mut browser);
     assert!(page.starts_with("HTTP/1.1 200 ") && page.ends_with("\r\n\r\nv"), "{page}");
+    let rows = received(&mut console);
+    assert!(rows.starts_with("HTTP/1.1 200 ") && rows.contains(r#"[["0x76"]]"#), "{rows}");
     assert_eq!(scene.ask(&mut other, &[&["LLEN", "list"], &["LLEN", "k2{k}"]]), ":1\r\n:1\r\n");
 }
 

@@ -1,6 +1,8 @@
 //! CQL statements: replies are sent when the log permits, in any order, and none twice.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use binlog::Faults as DiskFaults;
 use cql::plan::prepared::statement_id;
@@ -111,6 +113,59 @@ fn batches_find_prepared_statements() {
         assert_eq!(replies[1..], ["2 VOID"]);
         client.query(4, "SELECT v FROM k.t WHERE p IN (8, 9)");
         assert_eq!(answers(&mut world, &mut client), ["4 ROWS 61 62"]);
+    }
+}
+
+/// Other connections are served meanwhile.
+#[test]
+fn statements_wait_for_their_data_without_their_reactor() {
+    for version in VERSIONS {
+        let mut world = world_with_table();
+        let (mut writer, id) = inserter(&mut world, version);
+        let [mut reader, mut batcher, mut other] =
+            std::array::from_fn(|_| Client::start(&mut world, version, None));
+        world.settle();
+        let (shared, params) = (Arc::clone(world.shared()), world.params());
+        let blocked = || shared.blocked_clients.load(Ordering::Relaxed);
+        let run = |world: &mut World| {
+            for _ in 0..50 {
+                world.sim().turn();
+                world.write_log();
+                world.advance(1_000_000);
+            }
+        };
+        execute(&writer, 1, &id, &[&[0, 0, 0, 1], b"a"]);
+        execute(&writer, 2, &id, &[&[0, 0, 0, 2], b"b"]);
+        run(&mut world);
+        assert_eq!(writer.ask(&mut world), ["1 VOID", "2 VOID"]);
+        let held = shared.keyspace.lock_all(&params);
+        execute(&writer, 1, &id, &[&[0, 0, 0, 5], b"a"]);
+        execute(&writer, 2, &id, &[&[0, 0, 0, 6], b"b"]);
+        run(&mut world);
+        reader.query(3, "SELECT v FROM k.t WHERE p IN (1, 2)");
+        let with = Parameters::new(Consistency::One);
+        let values = [Value::Bytes(&[0, 0, 0, 3]), Value::Bytes(b"c")];
+        let text = "INSERT INTO k.t (p, v) VALUES (4, 'd')";
+        let statements =
+            [(BatchStatement::Prepared(&id), &values[..]), (BatchStatement::Text(text), &[][..])];
+        batcher.send(|to, out| to.batch(4, BatchKind::Logged, &statements, &with, out));
+        run(&mut world);
+        other.send(|to, out| to.options(5, out));
+        run(&mut world);
+        assert!(other.ask(&mut world)[0].starts_with("5 SUPPORTED "));
+        for client in [&mut writer, &mut reader, &mut batcher] {
+            assert_eq!(client.ask(&mut world), [""; 0], "it waits");
+        }
+        assert_eq!(blocked(), 3);
+
+        drop(held);
+        run(&mut world);
+        assert_eq!(writer.ask(&mut world), ["1 VOID", "2 VOID"]);
+        assert_eq!(reader.ask(&mut world), ["3 ROWS 61 62"]);
+        assert_eq!(batcher.ask(&mut world), ["4 VOID"]);
+        assert_eq!(blocked(), 0);
+        other.query(6, "SELECT count(*) FROM k.t");
+        assert!(answers(&mut world, &mut other)[0].starts_with("6 ROWS 0000000000000006"));
     }
 }
 

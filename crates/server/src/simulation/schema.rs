@@ -46,7 +46,7 @@ fn change(world: &mut World, text: &str) -> Result<(Option<Event>, Gate), CqlErr
         record: &mut Record::default(),
         now,
     };
-    let mut executor = CqlExecutor { context, statements: &statements };
+    let mut executor = CqlExecutor { context, statements: &statements, defers: false };
     executor.commit_schema_change(&parse(text).unwrap().statement, Some("k"), None)
 }
 

@@ -17,6 +17,7 @@ use crate::config::Durability;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::replication::Role;
+use crate::engine::running_scripts::FEW_KEYS;
 
 /// Settings of one connection, owned by its session.
 #[derive(Debug, Clone)]
@@ -35,6 +36,9 @@ pub(crate) struct ClientState {
 pub(crate) struct CqlExecutor<'a> {
     pub(crate) context: ReactorContext<'a>,
     pub(crate) statements: &'a StatementState,
+    /// Whether a statement of few keys fails with [`CqlError::Contended`] instead of delaying its
+    /// reactor. Its caller then runs it again.
+    pub(crate) defers: bool,
 }
 
 impl<'a> Deref for CqlExecutor<'a> {
@@ -112,11 +116,26 @@ impl CqlExecutor<'_> {
         Ok(())
     }
 
-    /// Locks the stripe of one key or partition, unless a script holds it for too long.
-    pub(super) fn lock_one(&self, hash: u64) -> Result<Locked<'_>, CqlError> {
-        let is_too_slow = self.shared.running_scripts.until_too_slow();
-        let locked = self.shared.keyspace.lock_one_unless(hash, self.params, is_too_slow);
-        locked.ok_or_else(held_by_script)
+    /// Returns the check of locks whether a statement of this number of keys gives up its wait for
+    /// data of other reactors.
+    pub(super) fn patience(&self, keys: usize) -> impl Fn(u64) -> bool {
+        let defers = self.defers && keys <= FEW_KEYS;
+        let scripts = &self.shared.running_scripts;
+        let (patience, is_too_slow) = (self.reactor.patience(scripts), scripts.until_too_slow());
+        move |waited_ns| if defers { patience(waited_ns) } else { is_too_slow(waited_ns) }
+    }
+
+    /// The error of a statement that has given up its wait.
+    pub(super) fn held(&self) -> CqlError {
+        let is_too_slow = self.shared.running_scripts.are_too_slow();
+        if self.defers && !is_too_slow { CqlError::Contended } else { held_by_script() }
+    }
+
+    /// Locks the stripe of one of the keys or partitions of a statement; `keys`: their number.
+    pub(super) fn lock_one(&self, hash: u64, keys: usize) -> Result<Locked<'_>, CqlError> {
+        let gives_up = self.patience(keys);
+        let locked = self.shared.keyspace.lock_one_unless(hash, self.params, gives_up);
+        locked.ok_or_else(|| self.held())
     }
 
     /// Locks a stripe, unless a script holds it for too long.

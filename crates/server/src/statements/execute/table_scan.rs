@@ -58,7 +58,7 @@ impl Scan<'_> {
         let table = table_id(&self.plan.table);
         self.each_key(keys, |scan, key, resume| {
             let place = key.place(table);
-            let locked = engine.lock_one(place.hash())?;
+            let locked = engine.lock_one(place.hash(), keys.len())?;
             *gate = (*gate).max(Gate::of(&locked, PARTITIONS_DB, place.hash()));
             let Some(partition) = locked.partition(place) else { return Ok(Next::Continue) };
             let begin = resume.as_ref().map_or(Start::Partition(key.token, &key.bytes), start);

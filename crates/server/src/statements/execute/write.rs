@@ -31,7 +31,7 @@ use crate::engine::records::RECORD_BYTES_MAX;
 use crate::engine::refusal::{NO_REPLICAS, READONLY, READONLY_HUB};
 use crate::engine::server_state::ServerState;
 use crate::engine::write_clock::WriteClock;
-use crate::statements::executor::{ClientState, CqlExecutor, held_by_script};
+use crate::statements::executor::{ClientState, CqlExecutor};
 use crate::statements::result_sink::ResultSink;
 
 pub(super) const SEVERAL_PARTITIONS: &str = "Batch with conditions cannot span multiple partitions";
@@ -315,19 +315,19 @@ impl CqlExecutor<'_> {
     ) -> Result<Gate, CqlError> {
         let shared = self.context.shared;
         let keyspace = &shared.keyspace;
-        let is_too_slow = shared.running_scripts.until_too_slow();
+        let gives_up = self.patience(writes.iter().map(|write| write.keys.len()).sum());
         let locked = match writes {
             [write] if write.keys.len() == 1 => {
                 let (_, hash) = write.places(keyspace).next().expect("there is one");
-                keyspace.lock_one_unless(hash, self.context.params, is_too_slow)
+                keyspace.lock_one_unless(hash, self.context.params, gives_up)
             }
             _ => {
                 let places = writes.iter().flat_map(|write| write.places(keyspace));
                 let hashes = places.map(|(_, hash)| hash);
-                keyspace.lock_unless(hashes, self.context.params, is_too_slow)
+                keyspace.lock_unless(hashes, self.context.params, gives_up)
             }
         };
-        let locked = locked.ok_or_else(held_by_script)?;
+        let locked = locked.ok_or_else(|| self.held())?;
         let newest_before = shared.write_clock.newest();
         let mut unit = Unit::new(shared, self.context.reactor, self.context.record, locked);
         let current = shared.catalog.load();

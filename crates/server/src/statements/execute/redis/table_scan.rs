@@ -31,7 +31,7 @@ impl Scan<'_> {
     ) -> Result<Next, CqlError> {
         self.each_key(keys, |scan, key, resume| {
             let found = engine.shared.keyspace.key(&key.bytes);
-            let locked = engine.lock_one(found.hash)?;
+            let locked = engine.lock_one(found.hash, keys.len())?;
             *gate = (*gate).max(Gate::of(&locked, DB, found.hash));
             scan.redis_value(&locked, (&key.bytes, found), resume)
         })

@@ -262,7 +262,7 @@ impl Server {
             record: &mut self.record,
             now,
         };
-        CqlExecutor { context, statements: &self.statements }
+        CqlExecutor { context, statements: &self.statements, defers: false }
     }
 
     /// Runs one Redis request. Returns its reply, with spaces instead of line ends.
