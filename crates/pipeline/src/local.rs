@@ -163,6 +163,8 @@ pub fn run_with(
             listener: for_executors,
             collector,
             patience: options.patience,
+            // It does not come back; its error is the reason.
+            collector_patience: Duration::from_secs(1),
         };
         let report = &mut |status: &_| report(Status::Generator(Clone::clone(status)));
         let generated = generator::run(generating, stop, report);

@@ -186,15 +186,20 @@ impl Parts {
         }
     }
 
-    /// Waits until the generator exits. Returns whether it succeeded. Fails if the collector or all
-    /// executors are lost: no other process takes their places.
-    fn watch(&mut self, console: &Console, by_tasks: bool, stop: &AtomicBool) -> Result<bool> {
+    /// Waits until the generator exits. Fails if the collector or all executors are lost: no other
+    /// process takes their places.
+    fn watch(
+        &mut self,
+        console: &Console,
+        by_tasks: bool,
+        stop: &AtomicBool,
+    ) -> Result<ExitStatus> {
         let mut is_interrupted = false;
         let mut without_executors_since = None;
         loop {
             self.show_output(console, by_tasks);
             if let Some(status) = self.generator.ended()? {
-                return Ok(status.success());
+                return Ok(status);
             }
             if let Some(status) = self.collector.ended()?
                 && !status.success()
@@ -257,7 +262,7 @@ pub(super) fn run(
     // Each part reports to the monitor itself.
     let console = Console::new(&Arguments { monitor: None, ..arguments.clone() });
     let watched = parts.watch(&console, by_tasks, stop);
-    let is_well = *watched.as_ref().unwrap_or(&false);
+    let is_well = watched.as_ref().is_ok_and(ExitStatus::success);
     if watched.is_err() {
         // It has started no processes; executors without it end the ones that they have started.
         parts.generator.kill();
@@ -268,7 +273,7 @@ pub(super) fn run(
         parts.collector.interrupt();
     }
     parts.wait(&console, by_tasks)?;
-    watched?;
+    let status = watched?;
     while let Ok(line) = parts.generator.lines.recv_timeout(TURN) {
         if let Line::Text(text) = line {
             parts.generator.text += &text;
@@ -280,8 +285,9 @@ pub(super) fn run(
     for part in &parts.executors {
         print(&part.text)?;
     }
-    if !is_well {
-        bail!("the generator failed");
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(_) => bail!("the generator has failed for the reason above"),
+        None => bail!("the generator has ended: {status}"),
     }
-    Ok(())
 }

@@ -149,6 +149,7 @@ fn run_generator(arguments: &Arguments) -> Result<()> {
         listener: listen_and_report(arguments.listen_for_executors(), arguments)?,
         collector: arguments.collector,
         patience: arguments.patience,
+        collector_patience: arguments.patience,
     };
     let console = Console::new(arguments);
     let by_tasks = arguments.tasks.is_some();

@@ -160,8 +160,8 @@ fn reconnect(shared: &Shared) -> Option<Link> {
                 shared.fail(format!("the collector refused the connection: {reason}"));
                 return None;
             }
-            Err(error) if started.elapsed() > shared.patience => {
-                let waited_s = shared.patience.as_secs();
+            Err(error) if started.elapsed() > shared.collector_patience => {
+                let waited_s = shared.collector_patience.as_secs();
                 shared.fail(format!("the collector was unreachable for {waited_s} s: {error}"));
                 return None;
             }

@@ -62,6 +62,8 @@ pub struct GeneratorOptions {
     pub collector: SocketAddr,
     /// How long to wait for a collector or for the first executor.
     pub patience: Duration,
+    /// Time to reach a collector again whose connection was lost.
+    pub collector_patience: Duration,
 }
 
 /// Outcome of a run.
@@ -139,6 +141,7 @@ struct Shared {
     first_id: u64,
     collector: SocketAddr,
     patience: Duration,
+    collector_patience: Duration,
     clock: Clock,
     meter: Meter,
     greetings: Slots,
@@ -233,6 +236,7 @@ pub fn run(
         first_id: collected.end(),
         collector: options.collector,
         patience: options.patience,
+        collector_patience: options.collector_patience,
         clock,
         meter: Meter::default(),
         greetings: Slots::new(HANDSHAKES_MAX),

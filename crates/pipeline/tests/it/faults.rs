@@ -137,6 +137,7 @@ pub(crate) fn generate(
         listener,
         collector,
         patience: Duration::from_secs(30),
+        collector_patience: Duration::from_secs(30),
     }
 }
 
