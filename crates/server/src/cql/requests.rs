@@ -155,6 +155,11 @@ impl Requests<'_> {
         let may_differ = header.flags.has(Flags::CUSTOM_PAYLOAD) && session.phase == Phase::Ready;
         let of_connection = session.client.durability;
         let has_run = self.answer_one(session, own, header, body, out);
+        if has_run.is_ok() && self.reactor.settings.log_cql_requests {
+            let kind = RequestKind::of(header.opcode);
+            let seen = RequestLogEntry { id: session.id, stream: header.stream, kind };
+            own.request_lines.note(seen, self.now);
+        }
         // Another one was for this request alone.
         if may_differ {
             session.client.durability = of_connection;
@@ -174,16 +179,12 @@ impl Requests<'_> {
         session.requests += 1;
         session.last_request = kind;
         self.shared.activities.begin(self.reactor.index, self.request_id(kind));
-        let settings = &self.reactor.settings;
-        if settings.log_cql_requests {
-            let seen = RequestLogEntry { id: session.id, stream: header.stream, kind };
-            own.request_lines.note(seen, self.now);
-        }
         let start = out.len();
         let clock_start = self.reactor.stamp;
         let responded = if session.phase == Phase::Ready && kind.is_statement() {
             #[cfg(feature = "experiments")]
-            if settings.experiments.replies_by_pool() && settings.experiments.stub() < stub::HEADER
+            if self.reactor.settings.experiments.replies_by_pool()
+                && self.reactor.settings.experiments.stub() < stub::HEADER
             {
                 self.hand_over(session, header, body, out);
                 return Ok(());

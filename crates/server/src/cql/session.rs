@@ -35,6 +35,8 @@ pub(crate) enum Wait {
     Room,
     /// CLIENT PAUSE or FAILOVER stops the next request.
     Pause,
+    /// Another reactor holds the data of the next request.
+    Keys,
     /// Too many replies of this connection, or of all connections of its reactor, wait for the log.
     Replies,
     /// The connection's password is being checked.
@@ -136,7 +138,7 @@ impl Session {
     /// Whether the session remains after its peer has closed, because replies or requests are
     /// pending.
     pub(crate) fn outlives_peer(&self) -> bool {
-        matches!(self.wait, Some(Wait::Room | Wait::Replies)) || self.unanswered() > 0
+        matches!(self.wait, Some(Wait::Room | Wait::Keys | Wait::Replies)) || self.unanswered() > 0
     }
 
     /// Marks the end of input. Returns whether the session remains for pending work.

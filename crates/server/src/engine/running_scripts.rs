@@ -152,7 +152,7 @@ impl RunningScripts {
     /// Whether a script is too slow for a request that has begun: it fails instead of waiting, so
     /// that its reactor serves others.
     #[cold]
-    pub(crate) fn are_too_slow(&self) -> bool {
+    fn are_too_slow(&self) -> bool {
         self.slow_ns().is_some_and(|ns| ns >= TOO_SLOW_NS)
     }
 

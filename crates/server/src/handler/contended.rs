@@ -55,6 +55,9 @@ impl ReactorHandler {
             }
             return;
         }
+        if self.contended.queue.is_empty() && !self.reactor.has_contended_keys() {
+            return; // their requests will run, but their clients do not read
+        }
         let now = cx.now().mono;
         let Some((check_at, retry_at)) = self.contended.retry_at else {
             let pause_ns = (self.contended.pause_ns * 2).clamp(RETRY_NS, RETRY_NS_MAX);

@@ -237,7 +237,8 @@ impl Protocol for Session {
     fn pause(&mut self, obstacle: Obstacle) {
         self.wait = Some(match obstacle {
             Obstacle::LogSpace => Wait::Room,
-            Obstacle::ClientPause | Obstacle::Keys => Wait::Pause,
+            Obstacle::ClientPause => Wait::Pause,
+            Obstacle::Keys => Wait::Keys,
         });
     }
 

@@ -146,8 +146,9 @@ fn statements_wait_for_their_data_without_their_reactor() {
         let with = Parameters::new(Consistency::One);
         let values = [Value::Bytes(&[0, 0, 0, 3]), Value::Bytes(b"c")];
         let text = "INSERT INTO k.t (p, v) VALUES (4, 'd')";
-        let statements =
-            [(BatchStatement::Prepared(&id), &values[..]), (BatchStatement::Text(text), &[][..])];
+        let mut statements = vec![(BatchStatement::Text(text), &[][..])];
+        // More statements than a request may have keys, and fewer partitions.
+        statements.extend([(BatchStatement::Prepared(&id), &values[..]); 20]);
         batcher.send(|to, out| to.batch(4, BatchKind::Logged, &statements, &with, out));
         run(&mut world);
         other.send(|to, out| to.options(5, out));
@@ -157,6 +158,9 @@ fn statements_wait_for_their_data_without_their_reactor() {
             assert_eq!(client.ask(&mut world), [""; 0], "it waits");
         }
         assert_eq!(blocked(), 3);
+        // What it has sent is run although it sends nothing more.
+        writer.sim.half_close();
+        run(&mut world);
 
         drop(held);
         run(&mut world);

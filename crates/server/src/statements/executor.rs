@@ -1,5 +1,6 @@
 //! The CQL executor: prepares statements, and runs statements and batches.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -116,26 +117,30 @@ impl CqlExecutor<'_> {
         Ok(())
     }
 
-    /// Returns the check of locks whether a statement of this number of keys gives up its wait for
-    /// data of other reactors.
-    pub(super) fn patience(&self, keys: usize) -> impl Fn(u64) -> bool {
+    /// Locks data of a statement that has `keys` keys or partitions. `lock` is passed the check whether
+    /// it gives up its wait for other reactors.
+    pub(super) fn lock_with<'l>(
+        &self,
+        keys: usize,
+        lock: impl FnOnce(&dyn Fn(u64) -> bool) -> Option<Locked<'l>>,
+    ) -> Result<Locked<'l>, CqlError> {
         let defers = self.defers && keys <= FEW_KEYS;
         let scripts = &self.shared.running_scripts;
         let (patience, is_too_slow) = (self.reactor.patience(scripts), scripts.until_too_slow());
-        move |waited_ns| if defers { patience(waited_ns) } else { is_too_slow(waited_ns) }
-    }
-
-    /// The error of a statement that has given up its wait.
-    pub(super) fn held(&self) -> CqlError {
-        let is_too_slow = self.shared.running_scripts.are_too_slow();
-        if self.defers && !is_too_slow { CqlError::Contended } else { held_by_script() }
+        let gave_up_for_script = Cell::new(false);
+        let gives_up = |waited_ns| {
+            gave_up_for_script.set(is_too_slow(waited_ns));
+            gave_up_for_script.get() || defers && patience(waited_ns)
+        };
+        let is_contended = || defers && !gave_up_for_script.get();
+        lock(&gives_up)
+            .ok_or_else(|| if is_contended() { CqlError::Contended } else { held_by_script() })
     }
 
     /// Locks the stripe of one of the keys or partitions of a statement; `keys`: their number.
     pub(super) fn lock_one(&self, hash: u64, keys: usize) -> Result<Locked<'_>, CqlError> {
-        let gives_up = self.patience(keys);
-        let locked = self.shared.keyspace.lock_one_unless(hash, self.params, gives_up);
-        locked.ok_or_else(|| self.held())
+        let (keyspace, params) = (&self.shared.keyspace, self.params);
+        self.lock_with(keys, |gives_up| keyspace.lock_one_unless(hash, params, gives_up))
     }
 
     /// Locks a stripe, unless a script holds it for too long.

@@ -29,6 +29,7 @@ use crate::engine::gate::Gate;
 use crate::engine::reactor_state::is_gated;
 use crate::engine::records::RECORD_BYTES_MAX;
 use crate::engine::refusal::{NO_REPLICAS, READONLY, READONLY_HUB};
+use crate::engine::running_scripts::FEW_KEYS;
 use crate::engine::server_state::ServerState;
 use crate::engine::write_clock::WriteClock;
 use crate::statements::executor::{ClientState, CqlExecutor};
@@ -315,19 +316,22 @@ impl CqlExecutor<'_> {
     ) -> Result<Gate, CqlError> {
         let shared = self.context.shared;
         let keyspace = &shared.keyspace;
-        let gives_up = self.patience(writes.iter().map(|write| write.keys.len()).sum());
+        let params = self.context.params;
         let locked = match writes {
             [write] if write.keys.len() == 1 => {
                 let (_, hash) = write.places(keyspace).next().expect("there is one");
-                keyspace.lock_one_unless(hash, self.context.params, gives_up)
+                self.lock_with(1, |gives_up| keyspace.lock_one_unless(hash, params, gives_up))?
             }
             _ => {
-                let places = writes.iter().flat_map(|write| write.places(keyspace));
-                let hashes = places.map(|(_, hash)| hash);
-                keyspace.lock_unless(hashes, self.context.params, gives_up)
+                let hashes = || {
+                    let places = writes.iter().flat_map(|write| write.places(keyspace));
+                    places.map(|(_, hash)| hash)
+                };
+                self.lock_with(count_distinct(hashes(), FEW_KEYS), |gives_up| {
+                    keyspace.lock_unless(hashes(), params, gives_up)
+                })?
             }
         };
-        let locked = locked.ok_or_else(|| self.held())?;
         let newest_before = shared.write_clock.newest();
         let mut unit = Unit::new(shared, self.context.reactor, self.context.record, locked);
         let current = shared.catalog.load();
@@ -614,4 +618,18 @@ fn count(
         }
     }
     Ok(())
+}
+
+/// Returns the number of different hashes; of more than `max` only that there are more.
+fn count_distinct(hashes: impl Iterator<Item = u64>, max: usize) -> usize {
+    let mut found: SmallVec<[u64; FEW_KEYS + 1]> = SmallVec::new();
+    for hash in hashes {
+        if !found.contains(&hash) {
+            found.push(hash);
+        }
+        if found.len() > max {
+            break;
+        }
+    }
+    found.len()
 }
