@@ -8,6 +8,7 @@ mod session;
 mod sink;
 mod stream;
 mod verify;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};

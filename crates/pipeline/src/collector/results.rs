@@ -2,19 +2,16 @@
 //! of another.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use base::hex::hex;
 use serde::Serialize;
 
+use crate::collector::waiting::{MEMORY_BYTES_MAX, Waiting};
 use crate::task::{BatchTask, DeadLetter, Ids};
-
-/// Limit for results that wait for an earlier one. A generator's window is a further limit.
-const WAITING_BYTES_MAX: usize = 1 << 30;
 
 options::choice! {
     /// Order in which results leave the collector.
@@ -81,37 +78,31 @@ pub struct Results {
     order: Order,
     /// In order of input: the first id that has not been written, and the batches that wait for it.
     next_id: u64,
-    waiting: BTreeMap<u64, (u32, Vec<u8>)>,
-    waiting_bytes: usize,
+    waiting: Waiting,
 }
 
 impl Results {
     /// Creates empty files. A collector that was restarted writes all results of its log again.
     pub fn create(options: &ResultsOptions) -> Result<Self> {
+        let path = options.path.as_deref().or(options.dead_letters.as_deref());
+        let folder = path.and_then(Path::parent).filter(|folder| !folder.as_os_str().is_empty());
         Ok(Self {
             lines: options.path.as_deref().map(Output::create).transpose()?,
             dead_letters: options.dead_letters.as_deref().map(Output::create).transpose()?,
             order: options.order,
             next_id: 0,
-            waiting: BTreeMap::new(),
-            waiting_bytes: 0,
+            waiting: Waiting::new(folder.unwrap_or(Path::new(".")), MEMORY_BYTES_MAX),
         })
     }
 
     /// Writes an accepted batch; each batch is passed once.
     pub fn take(&mut self, task: &dyn BatchTask, ids: Ids, outputs: &[u8]) -> Result<()> {
         if self.order == Order::Input && ids.first > self.next_id {
-            self.waiting_bytes += outputs.len();
-            if self.waiting_bytes > WAITING_BYTES_MAX {
-                bail!("too many results wait for those before id {}", ids.first);
-            }
-            self.waiting.insert(ids.first, (ids.count, outputs.to_vec()));
-            return Ok(());
+            return self.waiting.add(ids, outputs);
         }
         self.write(task, ids, outputs)?;
-        while let Some((count, outputs)) = self.waiting.remove(&self.next_id) {
-            self.waiting_bytes -= outputs.len();
-            self.write(task, Ids { first: self.next_id, count }, &outputs)?;
+        while let Some((ids, outputs)) = self.waiting.remove(self.next_id)? {
+            self.write(task, ids, &outputs)?;
         }
         Ok(())
     }
@@ -147,9 +138,8 @@ impl Results {
     /// Writes the batches that wait for an earlier one, which a stopped run did not compute and its
     /// account names, and flushes all lines. If the run continues, that one is written at its arrival.
     pub fn finish(&mut self, task: &dyn BatchTask) -> Result<()> {
-        for (first, (count, outputs)) in std::mem::take(&mut self.waiting) {
-            self.waiting_bytes -= outputs.len();
-            self.write(task, Ids { first, count }, &outputs)?;
+        while let Some((ids, outputs)) = self.waiting.remove_first()? {
+            self.write(task, ids, &outputs)?;
         }
         self.flush()
     }

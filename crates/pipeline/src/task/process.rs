@@ -136,10 +136,14 @@ impl Process {
         if !self.exits_within(time)? {
             return Ok(None);
         }
-        // What it started and left behind: its group keeps the number until it is reaped.
+        self.reap().map(Some)
+    }
+
+    /// Kills all that is left of its group, which keeps its number until then.
+    fn reap(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::KILL);
         self.is_reaped = true;
-        Ok(Some(self.child.wait()?))
+        self.child.wait()
     }
 
     /// Ends its input, and returns the output until it exits or is killed. Output above `max` bytes
@@ -163,14 +167,13 @@ impl Process {
         if self.is_reaped {
             return Ok(());
         }
-        if !self.exits_within(Duration::ZERO)? {
+        if !self.has_exited()? {
             self.signal(Signal::TERM);
-            self.exits_within(GRACE)?;
+            let waited = self.exits_within(GRACE);
+            self.reap()?;
+            return waited.map(|_| ());
         }
-        self.signal(Signal::KILL);
-        self.is_reaped = true;
-        self.child.wait()?;
-        Ok(())
+        self.reap().map(|_| ())
     }
 
     fn signal(&self, signal: Signal) {
