@@ -152,7 +152,7 @@ impl Arguments {
         self.batch.unwrap_or(match self.task {
             TaskSpec::Exercise(_) => 4096,
             TaskSpec::Files(_) => 16,
-            // A worker that waits for each batch costs two switches of its processor's thread.
+            // Each batch costs two context switches between the thread and its worker.
             TaskSpec::Command(..) => COMMAND_BATCH_MAX,
         })
     }

@@ -1,5 +1,5 @@
-//! Batches of results that wait for an earlier one: in memory, and beyond a limit in a file without a
-//! name, so that a line may take as long as it needs while all others are done.
+//! Batches of results that wait for an earlier one: in memory, and beyond a limit in an unlinked
+//! temporary file, so that one line may take any time while all others complete.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ pub(super) struct Waiting {
     /// The file is created in this folder when it is needed.
     folder: PathBuf,
     file: Option<File>,
-    /// Its length, and the number of batches in it. It is cut when it has none.
+    /// Its length, and the number of batches in it. It is truncated when it has none.
     file_bytes: u64,
     in_file: usize,
 }
@@ -95,7 +95,7 @@ impl Waiting {
     fn append(&mut self, outputs: &[u8]) -> io::Result<Outputs> {
         let file = match &self.file {
             Some(file) => file,
-            None => self.file.insert(create_without_name(&self.folder)?),
+            None => self.file.insert(create_unlinked(&self.folder)?),
         };
         let at = self.file_bytes;
         file.write_all_at(outputs, at)?;
@@ -117,8 +117,8 @@ impl Waiting {
     }
 }
 
-/// Its space is free again when this process ends, however that happens.
-fn create_without_name(folder: &Path) -> io::Result<File> {
+/// The kernel frees its space when this process ends, even if it is killed.
+fn create_unlinked(folder: &Path) -> io::Result<File> {
     let path = folder.join(format!(".myriad-waiting-{:016x}", rand::random::<u64>()));
     let file = File::options().read(true).write(true).create_new(true).open(&path)?;
     fs::remove_file(&path)?;
