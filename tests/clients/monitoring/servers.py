@@ -1,4 +1,4 @@
-"""The processes that the suite observes: two masters of a group, a replica, a Prometheus that scrapes them."""
+"""The processes that the suite observes: two masters, a replica, a web server, a Prometheus that scrapes them."""
 
 import json
 import os
@@ -79,16 +79,35 @@ class Server(Process):
         return fetch(self.http, "/metrics")
 
 
+class WebServer(Process):
+    """A myriad web with TLS."""
+
+    def __init__(self, folder, tls):
+        self.status = f"127.0.0.1:{free_port()}"
+        program = [os.environ["MYRIAD"], "web", "--workers", "2", "--status", self.status]
+        super().__init__([*program, "--listen", "127.0.0.1:0", "--listen-tls", "127.0.0.1:0", *tls], folder / "web.log")
+
+    def __enter__(self):
+        super().__enter__()
+        wait_for(self.metrics, "the web server does not start")
+        return self
+
+    def metrics(self):
+        return fetch(self.status, "/metrics")
+
+
 class Prometheus(Process):
     """Prometheus with the rules as they are shipped, but evaluated every second."""
 
-    def __init__(self, folder, servers, rules):
+    def __init__(self, folder, jobs, rules):
+        """`jobs`: addresses by the name of the job."""
         self.address = f"127.0.0.1:{free_port()}"
-        targets = [{"targets": [server.http for server in servers]}]
         config = {
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(path) for path in rules],
-            "scrape_configs": [{"job_name": "myriad", "static_configs": targets}],
+            "scrape_configs": [
+                {"job_name": name, "static_configs": [{"targets": addresses}]} for name, addresses in jobs.items()
+            ],
         }
         file = folder / "prometheus.yml"
         file.write_text(yaml.safe_dump(config))

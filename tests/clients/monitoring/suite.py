@@ -14,7 +14,7 @@ import redis
 import yaml
 
 from collector import Collector
-from servers import PATIENCE_S, Process, Prometheus, Server, certificate, fetch, free_port, load, wait_for
+from servers import PATIENCE_S, Process, Prometheus, Server, WebServer, certificate, fetch, free_port, load, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 RULES = sorted((ROOT / "packages/prometheus").glob("*.rules.yml"))
@@ -161,7 +161,7 @@ def promtool_accepts_rules_and_their_tests(_):
 
 @test
 def promtool_has_no_objection_to_metrics(world):
-    for server in world.servers:
+    for server in [*world.servers, world.web]:
         ran = promtool("check", "metrics", input=server.metrics())
         assert not ran.stdout + ran.stderr, ran.stdout + ran.stderr
 
@@ -287,13 +287,16 @@ class World:
     def __init__(self, folder):
         self.folder = folder
         pem, key = certificate(folder)
-        tls = ["--http-tls", "127.0.0.1:0", "--tls-cert-file", pem, "--tls-key-file", key, "--tls-auth-clients", "no"]
-        first = Server(folder, "master1", "--server-id", "1", *tls)
+        tls = ["--tls-cert-file", pem, "--tls-key-file", key]
+        listen = ["--http-tls", "127.0.0.1:0", "--tls-auth-clients", "no"]
+        first = Server(folder, "master1", "--server-id", "1", *listen, *tls)
         second = Server(folder, "master2", "--server-id", "2")
         source = first.resp.replace(":", " ")
         replica = Server(folder, "replica", "--server-id", "1", "--replicaof", source)
         self.servers = [first, second, replica]
-        self.prometheus = Prometheus(folder, self.servers, RULES)
+        self.web = WebServer(folder, tls)
+        jobs = {"myriad": [server.http for server in self.servers], "myriad-web": [self.web.status]}
+        self.prometheus = Prometheus(folder, jobs, RULES)
 
     def start(self):
         first, second, replica = self.servers
@@ -308,6 +311,7 @@ class World:
         self.await_series("count_over_time(myriad_master_lag_bytes[1h]) > 2")
         self.await_series('myriad:errors:rate5m{kind="OOM"}')
         self.await_series('myriad:memory:ratio{tracker="server/store"}')
+        self.await_series("myriad_web_connections")
 
     def await_series(self, expression):
         wait_for(lambda: self.prometheus.query(expression), f"Prometheus has no {expression}")
@@ -318,7 +322,7 @@ def run_all():
     with tempfile.TemporaryDirectory(prefix="myriad-monitoring-") as folder:
         world = World(pathlib.Path(folder))
         first, second, replica = world.servers
-        with first, second, replica, world.prometheus:
+        with first, second, replica, world.web, world.prometheus:
             world.start()
             for body in TESTS:
                 try:
