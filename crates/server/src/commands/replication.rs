@@ -680,6 +680,10 @@ fn parse_failover(args: Args<'_>, now: MonoNs) -> Result<Option<Failover>, Fail>
 fn is_host(text: &str) -> bool {
     // Source: RFC 1035 2.3.4 (names of at most 255 bytes)
     const BYTES_MAX: usize = 255;
-    let is_part = |letter: char| !letter.is_whitespace() && !letter.is_control();
+    // No host has these, and they separate the parts of a row of INFO.
+    const SEPARATORS: [char; 3] = [',', '=', '"'];
+    let is_part = |letter: char| {
+        !letter.is_whitespace() && !letter.is_control() && !SEPARATORS.contains(&letter)
+    };
     (1..=BYTES_MAX).contains(&text.len()) && text.chars().all(is_part)
 }

@@ -370,6 +370,9 @@ fn a_hub_is_administrated_as_pika_hub() {
         ("TRANSFER 9 other 78", "-ERR server_id 9 is not found in pika_servers"),
         ("TRANSFER x other 78", "-ERR invalid server-id: a number from 1 to 65535 is required"),
         ("TRANSFER 1 other 0", "-ERR Invalid master port"),
+        // `INFO hub` has the host among other fields.
+        ("HUB ADD 1 other,lag_bytes 78", "-ERR Invalid master host"),
+        ("HUB ADD 1 lag_bytes=0 78", "-ERR Invalid master host"),
     ] {
         assert_eq!(ask(hub, &format!("{request}|")), format!("{expected}\r\n"));
     }

@@ -16,7 +16,10 @@ function parse(reply) {
   return new Map(lines.map((line) => [line.slice(0, line.indexOf(":")), line.slice(line.indexOf(":") + 1)]));
 }
 
-/** `a=1,b="2,3"` as an object. */
+/**
+ * `a=1,b="2,3"` as an object. A quoted value, which is a key, keeps its quotes and escapes, as in redis-cli. No other
+ * value has a comma, `=` or quotes: the server refuses hosts with these.
+ */
 function members(text) {
   const pairs = text.matchAll(/([^=,]+)=("(?:\\.|[^"\\])*"|[^,]*)/g);
   return Object.fromEntries([...pairs].map(([, name, value]) => [name, value]));
