@@ -1,9 +1,10 @@
-// Opens a server's console in headless Chromium, under load: node console.mjs FOLDER URL
+// Opens a server's console in headless Chromium, under load: node console.mjs FOLDER URL [PID [PEER]]
 //
 // Charts must move, a hot key and busy clients be named, the memory tree expand, a slow request appear; every page must fit the width of a
 // phone, be legible and accessible (accessibility.mjs) in both themes, ask no other host and end without an error. What a user reads must stay: focus,
-// selection and scroll positions survive new numbers. While the server does not answer (`node console.mjs FOLDER URL PID`
-// stops the process PID for some seconds), the page must say so. Pictures are left in FOLDER. The server is emptied.
+// selection and scroll positions survive new numbers. While the server does not answer (its process PID is stopped for
+// some seconds), the page must say so. With PEER, the URL of a second server with a server-id, both write the same keys,
+// and the conflicts must be shown. Pictures are left in FOLDER. The servers are emptied.
 // Ends with `N passed, N failed`.
 
 import { mkdirSync } from "node:fs";
@@ -23,6 +24,15 @@ const HOSTILE = "<img src=x onerror=alert(1)>";
 const READER = { user: "reader", password: "reads" };
 /// Views in which every page is looked at: each width and each theme once. In the others, the first.
 const WHOLE = ["light", "phone-dark"];
+/// Keys that two servers write, and how INFO and the console show them: in quotes, with escapes.
+const CONFLICTS = [
+  [HOSTILE, `"${HOSTILE}"`],
+  ['a,b="c\\d",key="e"\r\n', String.raw`"a,b=\"c\\d\",key=\"e\"\r\n"`],
+  ["", '""'],
+  ["é", String.raw`"\xc3\xa9"`],
+  // Of a long one, its first bytes.
+  ["x".repeat(300), `"${"x".repeat(256)}"`],
+];
 /// What is waited for comes within a second or two; a machine may be busy.
 const WAIT_MS = 60_000;
 const POLL_MS = 100;
@@ -50,6 +60,13 @@ async function send(url, commands) {
   const results = await response.json();
   const refused = results.find?.(({ error }) => error);
   if (!response.ok || refused) throw new Error(`load: ${response.status} ${JSON.stringify(refused ?? results)}`);
+  return results.map(({ result }) => result);
+}
+
+/** A field of INFO. */
+async function info(url, name) {
+  const [text] = await send(url, [["INFO", "everything"]]);
+  return new RegExp(`^${name}:(.*)\r$`, "m").exec(text)[1];
 }
 
 /** Writes and reads until it is told to stop. */
@@ -99,7 +116,8 @@ const go = (page, name) => page.run((hash) => { location.hash = hash; }, name);
 // The others run in the page.
 const isShown = (name) => {
   const page = document.querySelector("#page");
-  return document.querySelector("nav a[aria-current]")?.hash === `#${name}` && page.dataset.page === name && page.childElementCount > 0;
+  const isWaiting = [...page.querySelectorAll("p")].some(({ textContent }) => textContent === "Asking the server…");
+  return document.querySelector("nav a[aria-current]")?.hash === `#${name}` && page.dataset.page === name && page.childElementCount > 0 && !isWaiting;
 };
 const curves = () => [...document.querySelectorAll("figure.chart path.curve")].map((line) => line.getAttribute("d"));
 const hasCurves = () =>
@@ -309,6 +327,40 @@ async function edit(page, url) {
   check("configuration: the option is set", (await read("CONFIG", "GET", "slowlog-max-len"))[1] === "77");
 }
 
+/**
+ * Conflicts appear with their keys as text. The peer does not follow the server, which is under load: it is enough that
+ * the server receives values that it has written itself.
+ */
+async function disagree(page, url, peer) {
+  const servers = await Promise.all([url, peer].map((server) => info(server, "hub_server_id")));
+  await send(peer, CONFLICTS.map(([key]) => ["SET", key, servers[1]]));
+  await send(url, CONFLICTS.map(([key]) => ["SET", key, servers[0]]));
+  await send(url, [["HUB", "ADD", servers[1], new URL(peer).hostname, await info(peer, "tcp_port")]]);
+
+  const rowsOf = (label) => [...document.querySelectorAll(`#page [aria-label="${label}"] tbody tr`)]
+    .map((row) => [...row.cells].map(({ textContent }) => textContent));
+  await go(page, "replication");
+  await until(page, "replication: has a row of each conflict", (count) =>
+    document.querySelectorAll("#page [aria-label='Latest conflicts'] tbody tr").length === count, CONFLICTS.length);
+  const rows = new Map((await page.run(rowsOf, "Latest conflicts")).map(([key, ...cells]) => [key, cells]));
+  for (const [key, shown] of CONFLICTS) {
+    const [database, kept, lost, apart, found] = rows.get(shown) ?? [];
+    const [value] = await send(url, [["GET", key]]);
+    check(`replication: the conflict of ${shown} names the servers`, kept === value && [kept, lost].sort().join() === [...servers].sort().join(),
+      `${kept} and ${lost} of ${servers}, which has ${value}, in ${[...rows.keys()].join(" ")}`);
+    check(`replication: the conflict of ${shown} has its numbers`, database === "0" && /^\d/.test(apart) && /\d:\d\d:\d\d/.test(found),
+      `${database}, ${apart}, ${found}`);
+  }
+  check("replication: nothing became an element", await page.run(() => document.querySelectorAll("#page td *").length === 0));
+  check("replication: a long key leaves room for the other columns", await page.run(() => {
+    const region = document.querySelector("#page [aria-label='Latest conflicts']");
+    return region.scrollWidth <= region.clientWidth;
+  }));
+  const masters = await page.run(rowsOf, "Masters");
+  check("replication: the peer has its row", masters.length === 1 && masters[0][0] === servers[1] && masters[0][2] === "up"
+    && masters[0].at(-1) === String(CONFLICTS.length), masters.join("; "));
+}
+
 /** A user who may only read sees disabled edits. */
 async function signIn(page, url) {
   await send(url, [["ACL", "SETUSER", READER.user, "on", `>${READER.password}`, "~*", "+@read", "+info", "+config|get", "+client|list"]]);
@@ -355,12 +407,13 @@ async function hang(page, pid) {
   await until(page, "a server that answers again: the state says so", () => !document.body.classList.contains("stale"));
 }
 
-async function look(browser, folder, url, view, pid) {
+async function look(browser, folder, view, { url, pid, peer }) {
   const page = await Page.open(browser, url, view);
   if (view.name === "light") {
     await use(page);
     await read(page);
     await edit(page, url);
+    if (peer) await disagree(page, url, peer);
     await signIn(page, url);
     if (pid) await hang(page, pid);
   }
@@ -381,9 +434,9 @@ async function look(browser, folder, url, view, pid) {
   await page.close();
 }
 
-const [folder, url, pid] = process.argv.slice(2);
+const [folder, url, pid, peer] = process.argv.slice(2);
 if (!folder || !url) {
-  console.log("usage: node console.mjs FOLDER URL [PID]");
+  console.log("usage: node console.mjs FOLDER URL [PID [PEER]]");
   process.exit(2);
 }
 mkdirSync(folder, { recursive: true });
@@ -392,7 +445,7 @@ const state = { ends: false };
 const loads = [load(url, state), load(url, state)];
 const browser = new Browser();
 try {
-  for (const view of VIEWS.filter(({ media }) => media === "screen")) await look(browser, folder, url, view, Number(pid));
+  for (const view of VIEWS.filter(({ media }) => media === "screen")) await look(browser, folder, view, { url, pid: Number(pid), peer });
 } catch (error) {
   failed += 1;
   console.log(error.stack);
@@ -405,6 +458,10 @@ try {
 } catch (error) {
   failed += 1;
   console.log(error.stack);
+}
+if (peer) {
+  await send(url, [["HUB", "REMOVE", await info(peer, "hub_server_id")]]);
+  await send(peer, [["FLUSHALL"]]);
 }
 await send(url, [["FLUSHALL"]]);
 console.log(`${passed} passed, ${failed} failed`);

@@ -71,12 +71,12 @@ function draw({ history }) {
     panel("Several masters (hub)", hub.get("hub_role") === "none" || !hub.get("hub_role")
       ? note("This server has no server-id: it does not receive the writes of other masters.")
       : [
-        note(`Server ${hub.get("hub_server_id")}, ${hub.get("hub_role")}; ${hub.get("hub_conflicts")} conflicts were lost by the older value.`),
+        note(`Server ${hub.get("hub_server_id")}, ${hub.get("hub_role")}; ${hub.get("hub_conflicts")} conflicts, in which the newer value was kept.`),
         table("Masters", ["#server", "address", "state", "#position", "#to receive", "#silent, s", "#received", "#lost", "#conflicts"], peers.map(([server, row]) => [
           server, `${row.host}:${row.port}`, row.state, row.position, bytes(Number(row.lag_bytes)), row.silent_s, number(Number(row.received)), number(Number(row.lost)), number(Number(row.conflicts)),
         ])),
         conflicts.length === 0 ? note("No conflict since the start of this server.")
-          : table("Latest conflicts", ["key", "#database", "#kept, of server", "#lost, of server", "#apart, ms", "found"], conflicts.map(([, row]) => [
+          : table("Latest conflicts", ["=key", "#database", "#kept, of server", "#lost, of server", "#apart, ms", "found"], conflicts.map(([, row]) => [
             row.key, row.db, row.winner, row.loser, row.loser_us === "0" ? "–" : number(Math.round((row.winner_us - row.loser_us) / 1000)), new Date(Number(row.found_ms)).toLocaleString([], { hourCycle: "h23" }),
           ]), { key: (cells) => cells.join(" ") }),
       ]),
