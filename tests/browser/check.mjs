@@ -66,6 +66,10 @@ async function look(browser, folder, name, url, view) {
   if (name === "monitor") check(`${label}: charts move`, await page.run(moved, MOVE_TIMEOUT_MS));
   // Folded parts are looked at too, but not in the picture, and nobody prints them.
   await page.picture(join(folder, `${name}-${view.name}.png`), view.width);
+  if (name === "live") {
+    check(`${label}: shows the run in progress`, await page.run(hasProgress));
+    check(`${label}: reports a lab that does not answer`, await page.run(reportsSilence, MOVE_TIMEOUT_MS));
+  }
   if (view.media === "screen") {
     await page.run(() => {
       for (const part of document.querySelectorAll("details")) part.open = true;
@@ -106,6 +110,21 @@ async function moved(limit_ms) {
   const isWaiting = () => isSame() || document.querySelectorAll("#parts tr").length < 3;
   while (isWaiting() && Date.now() < until) await new Promise((then) => setTimeout(then, 100));
   return !isWaiting();
+}
+
+// Runs in the page.
+function hasProgress() {
+  const isWithin = document.querySelector("#live progress")?.position > 0;
+  return isWithin && document.querySelectorAll("#live .highlights dd").length === 5;
+}
+
+// Runs in the page, whose lab no longer answers: whether its state changes within the time. It stays for later checks.
+async function reportsSilence(limit_ms) {
+  window.fetch = () => Promise.reject(new TypeError("no answer"));
+  const state = document.querySelector("#state");
+  const until = Date.now() + limit_ms;
+  while (!state.textContent && Date.now() < until) await new Promise((then) => setTimeout(then, 100));
+  return state.textContent.startsWith("The lab does not answer");
 }
 
 async function use(page, label) {

@@ -80,7 +80,7 @@ pub(crate) fn live_charts(measurements: Vec<Measurement>) -> Result<Markup> {
     let curves = plots::latency_by_rate(&table)?;
     let lines = plots::lines_over_axis(&table)?;
     Ok(html! {
-        h3 { (table.name) " so far" }
+        h2 { (table.name) " so far" }
         (cells::verdicts(&table))
         div.charts { @for chart in curves.iter().chain(&lines) { (chart) } }
         div.maps { @for map in plots::heat_maps(&table) { (map) } }

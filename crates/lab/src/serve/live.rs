@@ -82,7 +82,9 @@ impl Live {
         );
         let content = html! {
             (report::masthead(&title, "Live: this page follows the rows of a run as they are written."))
-            p { a href="report.html" { "Current report" } " · " a href="rows.csv" { "rows.csv" } }
+            nav aria-label="Results" {
+                p { a href="report.html" { "Current report" } " · " a href="rows.csv" { "rows.csv" } }
+            }
             p #state role="status" {}
             noscript { p { "This page updates itself with JavaScript; reload it to see more." } }
             main #live data-version=(self.version) { (PreEscaped(&self.content)) }
@@ -104,7 +106,7 @@ impl Live {
             @if newest.is_empty() {
                 p { "Nothing has been measured yet." }
             } @else {
-                h3 { "Last rows" }
+                h2 { "Last rows" }
                 (report::last_rows(&newest))
                 (report::live_charts(shown)?)
             }

@@ -44,6 +44,13 @@ fn write_all(root: &Path) {
 fn a_run_of_every_kind_becomes_one_page() {
     let root = folder("report");
     write_all(&root);
+    // Not part of the report: `cargo xtask report` also opens the live view, which shows it.
+    fs::write(
+        root.join("progress.json"),
+        r#"{"number": 3, "count": 84, "cell": 4, "cells": 28, "repeat": 0, "phase": "measuring",
+            "eta_s": 125, "last_rate": 81234.0}"#,
+    )
+    .unwrap();
     lab::run(&mut Parser::from_args([Path::new("report"), &root])).unwrap();
     let page = fs::read_to_string(root.join("report.html")).unwrap();
 
