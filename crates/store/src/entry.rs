@@ -3,19 +3,22 @@
 //! ```text
 //! offset 0  flags      u8    bit 0: has an expiry, bit 1: a collection with an index, bit 2: was
 //!                           edited in place, bit 3: a number written as text, bits 4 to 6: form of
-//!                           a small collection, 0 for none, bit 7: elements expire
+//!                           a small collection, 7 for a number, else 0, bit 7: elements expire
 //! offset 1  key length u8 or, when 0xff, u32 after it
 //! ...       expiry     u64   milliseconds since the epoch; only with bit 0
 //! ...       key bytes
-//! ...       value bytes, or the u32 index of the collection in its stripe, or a small collection
+//! ...       value bytes, or the u32 index of the collection in its stripe, or a small collection,
+//!           or a number: 1 to 8 bytes, signed
 //! ```
 //!
+//! A string that is a number in canonical decimal form is stored as a number if that is shorter.
 //! A 16-byte key with an 80-byte value takes 8 + 2 + 16 + 80 = 106 bytes, in a size class of 112.
 
 use base::time::UnixMs;
 
 use crate::blob::{BLOB_BYTES_MAX, Blob, BlobRef, Slot};
 use crate::small::{Block, Small, SmallKind};
+use crate::types::text::{Scalar, canonical_integer};
 
 const FLAG_EXPIRY: u8 = 1;
 const FLAG_COLLECTION: u8 = 2;
@@ -32,7 +35,9 @@ const SMALL_KINDS: [SmallKind; 6] = [
     SmallKind::Integers,
     SmallKind::ZSet,
 ];
-const _: () = assert!(SMALL_KINDS.len() <= (SMALL_MASK >> SMALL_SHIFT) as usize);
+/// The form of a string that is stored as a number.
+const FORM_NUMBER: u8 = SMALL_MASK;
+const _: () = assert!(SMALL_KINDS.len() < (FORM_NUMBER >> SMALL_SHIFT) as usize);
 const FLAG_TIMES: u8 = 128;
 const KEY_LEN_SHORT_MAX: usize = 0xfe;
 const KEY_LEN_LONG: usize = 0xff;
@@ -60,6 +65,13 @@ struct Shape {
     value_at: usize,
 }
 
+impl Shape {
+    #[inline]
+    fn is_string(&self) -> bool {
+        matches!(self.flags & (FLAG_COLLECTION | SMALL_MASK), 0 | FORM_NUMBER)
+    }
+}
+
 pub(crate) struct Entry {
     blob: Blob,
 }
@@ -84,9 +96,54 @@ fn header(flags: u8, key_len: usize) -> ([u8; HEADER_BYTES_MAX], usize) {
     }
 }
 
+/// The value of a string as it is stored.
+enum Stored<'a> {
+    Bytes(&'a [u8]),
+    Number { bytes: [u8; size_of::<i64>()], len: usize },
+}
+
+impl<'a> Stored<'a> {
+    #[inline]
+    fn of(value: &'a [u8]) -> Stored<'a> {
+        let number = if value.len() > 1 { canonical_integer(value) } else { None };
+        let Some(number) = number else { return Stored::Bytes(value) };
+        let bits = i64::BITS - (number ^ (number >> (i64::BITS - 1))).leading_zeros() + 1;
+        let len = bits.div_ceil(u8::BITS) as usize;
+        if len >= value.len() {
+            return Stored::Bytes(value);
+        }
+        Stored::Number { bytes: number.to_le_bytes(), len }
+    }
+
+    #[inline]
+    fn form(&self) -> u8 {
+        match self {
+            Stored::Bytes(_) => 0,
+            Stored::Number { .. } => FORM_NUMBER,
+        }
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Stored::Bytes(bytes) => bytes,
+            Stored::Number { bytes, len } => &bytes[..*len],
+        }
+    }
+}
+
+#[inline]
+fn number_of(stored: &[u8]) -> i64 {
+    let mut bytes = [0; size_of::<i64>()];
+    bytes[..stored.len()].copy_from_slice(stored);
+    let unused = i64::BITS - u8::BITS * u32::try_from(stored.len()).expect("at most eight bytes");
+    (i64::from_le_bytes(bytes) << unused) >> unused
+}
+
 impl Entry {
     pub(crate) fn string(key: &[u8], value: &[u8], expiry: Option<UnixMs>) -> Entry {
-        Entry::build(0, key, value, expiry)
+        let value = Stored::of(value);
+        Entry::build(value.form(), key, value.bytes(), expiry)
     }
 
     pub(crate) fn collection(key: &[u8], index: u32, expiry: Option<UnixMs>) -> Entry {
@@ -162,12 +219,12 @@ impl Entry {
     /// Replaces the whole value of a string. In place when the block's shape allows it.
     pub(crate) fn set_string(&mut self, value: &[u8], expiry: Option<UnixMs>) {
         let shape = self.shape();
-        let same_shape = shape.flags & (FLAG_COLLECTION | SMALL_MASK) == 0
-            && (shape.flags & FLAG_EXPIRY != 0) == expiry.is_some();
-        let needed = shape.value_at + value.len();
+        let same_shape = shape.is_string() && (shape.flags & FLAG_EXPIRY != 0) == expiry.is_some();
+        let value = Stored::of(value);
+        let needed = shape.value_at + value.bytes().len();
         if !same_shape || needed > self.blob.capacity() || needed < self.blob.capacity() / 2 {
             let access = self.as_ref().access();
-            *self = Entry::string(self.as_ref().key(), value, expiry);
+            *self = Entry::build(value.form(), self.as_ref().key(), value.bytes(), expiry);
             self.as_ref().set_access(access);
             return;
         }
@@ -175,17 +232,20 @@ impl Entry {
             self.blob.resize(needed, false);
         }
         let bytes = self.blob.bytes_mut();
-        bytes[0] &= !(FLAG_EDITED | FLAG_TEXT);
+        bytes[0] = bytes[0] & !(FLAG_EDITED | FLAG_TEXT | SMALL_MASK) | value.form();
         if let Some(at) = expiry {
             bytes[shape.expiry_at..shape.key_at].copy_from_slice(&at.0.to_le_bytes());
         }
-        bytes[shape.value_at..].copy_from_slice(value);
+        bytes[shape.value_at..].copy_from_slice(value.bytes());
     }
 
     /// Writes `patch` at `offset` of a string's value, zero-filling a gap.
     pub(crate) fn edit_string(&mut self, offset: usize, patch: &[u8]) {
         let shape = self.shape();
-        debug_assert!(self.as_ref().string_value().is_some(), "a collection has no bytes to edit");
+        debug_assert!(shape.is_string(), "a collection has no bytes to edit");
+        if shape.flags & SMALL_MASK == FORM_NUMBER {
+            self.write_number_as_text(shape.value_at);
+        }
         let end = shape.value_at + offset + patch.len();
         if end > self.blob.len() {
             self.blob.resize(end, true);
@@ -193,6 +253,15 @@ impl Entry {
         let bytes = self.blob.bytes_mut();
         bytes[0] |= FLAG_EDITED;
         bytes[shape.value_at + offset..end].copy_from_slice(patch);
+    }
+
+    fn write_number_as_text(&mut self, value_at: usize) {
+        let mut text = itoa::Buffer::new();
+        let text = text.format(number_of(&self.blob.bytes()[value_at..])).as_bytes();
+        self.blob.resize(value_at + text.len(), false);
+        let bytes = self.blob.bytes_mut();
+        bytes[0] &= !SMALL_MASK;
+        bytes[value_at..].copy_from_slice(text);
     }
 
     pub(crate) fn set_expiry(&mut self, expiry: Option<UnixMs>) {
@@ -263,17 +332,23 @@ impl<'a> EntryRef<'a> {
 
     /// The value of a string; `None` for a collection.
     #[inline]
-    pub(crate) fn string_value(self) -> Option<&'a [u8]> {
+    pub(crate) fn string_value(self) -> Option<Scalar<'a>> {
         let shape = self.shape();
-        let is_string = shape.flags & (FLAG_COLLECTION | SMALL_MASK) == 0;
-        is_string.then(|| &self.blob.bytes()[shape.value_at..])
+        if !shape.is_string() {
+            return None;
+        }
+        let bytes = &self.blob.bytes()[shape.value_at..];
+        if shape.flags & SMALL_MASK == FORM_NUMBER {
+            return Some(Scalar::Int(number_of(bytes)));
+        }
+        Some(Scalar::Bytes(bytes))
     }
 
     /// The form of a small collection; `None` for other values.
     #[inline]
     pub(crate) fn small_kind(self) -> Option<SmallKind> {
         let form = usize::from((self.blob.bytes()[0] & SMALL_MASK) >> SMALL_SHIFT);
-        form.checked_sub(1).map(|place| SMALL_KINDS[place])
+        form.checked_sub(1).and_then(|place| SMALL_KINDS.get(place).copied())
     }
 
     /// The contents of a small collection.
@@ -374,6 +449,8 @@ impl std::fmt::Debug for Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Text;
+    use proptest::prelude::*;
 
     #[test]
     fn an_entry_of_16_and_80_bytes_takes_112() {
@@ -396,18 +473,94 @@ mod tests {
             entry.as_ref().set_access(9);
             entry.set_expiry(Some(UnixMs(50)));
             assert_eq!(entry.as_ref().expiry(), Some(UnixMs(50)));
-            assert_eq!(entry.as_ref().string_value(), Some(&b"one"[..]));
+            assert_eq!(entry.as_ref().string_value(), Some(Scalar::Bytes(b"one")));
             entry.set_string(b"three", Some(UnixMs(60)));
             assert_eq!((entry.as_ref().key(), entry.as_ref().expiry()), (key, Some(UnixMs(60))));
             entry.edit_string(7, b"xy");
-            assert_eq!(entry.as_ref().string_value(), Some(&b"three\0\0xy"[..]));
+            assert_eq!(entry.as_ref().string_value(), Some(Scalar::Bytes(b"three\0\0xy")));
             assert!(entry.as_ref().is_edited());
             entry.set_string(b"", None);
-            assert_eq!(entry.as_ref().string_value(), Some(&b""[..]));
+            assert_eq!(entry.as_ref().string_value(), Some(Scalar::Bytes(b"")));
             assert!(!entry.as_ref().is_edited());
             assert_eq!(entry.as_ref().access(), 9);
             assert!(!entry.as_ref().is_expired(UnixMs(u64::MAX)));
         }
+    }
+
+    #[test]
+    fn a_number_takes_as_many_bytes_as_it_needs() {
+        for (value, bytes) in [
+            ("0", 1),
+            ("7", 1),
+            ("10", 1),
+            ("-1", 1),
+            ("127", 1),
+            ("-128", 1),
+            ("128", 2),
+            ("-129", 2),
+            ("32768", 3),
+            ("1234567", 3),
+            ("8388608", 4),
+            ("-8388609", 4),
+            ("1764378476123", 6),
+            ("9223372036854775807", 8),
+            ("-9223372036854775808", 8),
+            ("9223372036854775808", 19),
+            ("007", 3),
+            ("-0", 2),
+            ("+1", 2),
+            ("1 ", 2),
+            ("", 0),
+        ] {
+            let entry = Entry::string(b"key", value.as_bytes(), None);
+            assert_eq!(entry.blob.len(), 2 + 3 + bytes, "{value}");
+            assert_eq!(string_of(&entry), value.as_bytes());
+        }
+    }
+
+    proptest! {
+        /// Strings, numbers among them, are set and edited in any order.
+        #[test]
+        fn a_string_reads_as_it_was_written(
+            steps in proptest::collection::vec((any::<bool>(), text(), 0..30usize, expiry()), 1..20),
+        ) {
+            let mut entry = Entry::string(b"key", b"12345", None);
+            let mut model = b"12345".to_vec();
+            for (is_edit, text, offset, expiry) in steps {
+                if is_edit {
+                    entry.edit_string(offset, &text);
+                    model.resize(model.len().max(offset + text.len()), 0);
+                    model[offset..offset + text.len()].copy_from_slice(&text);
+                } else {
+                    entry.set_string(&text, expiry);
+                    model = text;
+                }
+                prop_assert_eq!(string_of(&entry), &*model);
+                entry.set_expiry(expiry);
+                prop_assert_eq!(string_of(&entry), &*model);
+                prop_assert_eq!(entry.as_ref().key(), b"key");
+                prop_assert_eq!(entry.as_ref().expiry(), expiry);
+                prop_assert!(entry.as_ref().small_kind().is_none());
+                prop_assert!(entry.as_ref().collection_index().is_none());
+            }
+        }
+    }
+
+    fn string_of(entry: &Entry) -> Vec<u8> {
+        entry.as_ref().string_value().map(Text::from).expect("a string").to_vec()
+    }
+
+    fn text() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            any::<i64>().prop_map(|number| number.to_string().into_bytes()),
+            (-300..300i64).prop_map(|number| number.to_string().into_bytes()),
+            "-?[0-9]{1,21}".prop_map(String::into_bytes),
+            proptest::collection::vec(any::<u8>(), 1..40),
+        ]
+    }
+
+    fn expiry() -> impl Strategy<Value = Option<UnixMs>> {
+        proptest::option::of(any::<u64>().prop_map(UnixMs))
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::mutation::Mutation;
 use crate::object::Object;
 use crate::params::{DbStats, Params, ScanCursor};
 use crate::stripe::{Applying, Due, StatsSums, Stripe};
-use crate::types::{Encoding, Partition, Seconds, Series, Stream};
+use crate::types::{Encoding, Partition, Scalar, Seconds, Series, Stream, Text};
 use crate::value::Value;
 use crate::versions::{Given, Version};
 use crate::views::{HashRef, ListRef, SetRef, ZSetRef};
@@ -113,7 +113,7 @@ pub struct Locked<'a> {
 /// A string with its expiry.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredString<'a> {
-    pub bytes: &'a [u8],
+    pub value: Scalar<'a>,
     pub expiry: Option<UnixMs>,
 }
 
@@ -299,8 +299,8 @@ impl<'a> Locked<'a> {
     }
 
     #[inline]
-    pub fn string(&self, db: u8, key: Key<'_>) -> Result<Option<&[u8]>, StoreError> {
-        Ok(self.string_and_expiry(db, key)?.map(|found| found.bytes))
+    pub fn string(&self, db: u8, key: Key<'_>) -> Result<Option<Text<'_>>, StoreError> {
+        Ok(self.string_and_expiry(db, key)?.map(|found| found.value.into()))
     }
 
     /// A string and its expiry, found at once: for a write that keeps the expiry. The objects of the
@@ -313,8 +313,8 @@ impl<'a> Locked<'a> {
     ) -> Result<Option<StoredString<'_>>, StoreError> {
         let Some((_, entry)) = self.live(db, key) else { return Ok(None) };
         self.params.access.touch(entry);
-        let bytes = entry.string_value().ok_or(StoreError::WrongType)?;
-        Ok(Some(StoredString { bytes, expiry: entry.expiry() }))
+        let value = entry.string_value().ok_or(StoreError::WrongType)?;
+        Ok(Some(StoredString { value, expiry: entry.expiry() }))
     }
 
     pub fn hash(&self, db: u8, key: Key<'_>) -> Result<Option<HashRef<'_>>, StoreError> {
@@ -686,7 +686,7 @@ impl<'a> Locked<'a> {
         let (stripe, entry) = self.live(db, key)?;
         Some(match stripe.value(entry, self.params.expiry_now()) {
             Value::String(_) if entry.is_edited() => Encoding::Raw,
-            Value::String(bytes) => match Encoding::of_string(bytes) {
+            Value::String(text) => match Encoding::of_string(&text) {
                 Encoding::Int if entry.is_text() => Encoding::Embstr,
                 encoding => encoding,
             },

@@ -72,8 +72,9 @@ fn keys_and_elements_take_at_most_as_much_as_documented() {
     for (shape, bytes, limit) in [
         ("string of 16 bytes", set(&[b'v'; 16]), 59.5),
         ("string of 80 bytes", set(&[b'v'; 80]), 123.5),
-        ("string of 6 digits", set(b"123456"), 43.5),
-        ("string of 7 digits", set(b"1234567"), 59.5),
+        ("number of 6 digits", set(b"123456"), 43.5),
+        ("number of 7 digits", set(b"1234567"), 43.5),
+        ("number of 14 digits", set(b"17643784761234"), 43.5),
         ("hash of 20 texts", hash(&elements(40, field)), 399.0),
         ("list of 20 integers", list(&integers), 126.5),
         ("list of 20 texts of 8 bytes", list(&elements(20, digits)), 207.0),

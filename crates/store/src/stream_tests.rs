@@ -39,7 +39,7 @@ struct Model {
 }
 
 fn fields_of(entry: StreamEntry<'_>) -> Fields {
-    let owned = |member: crate::types::Member<'_>| member.with_bytes(<[u8]>::to_vec);
+    let owned = |member: crate::types::Scalar<'_>| member.with_bytes(<[u8]>::to_vec);
     let fields: Fields = entry.fields().map(|(name, value)| (owned(name), owned(value))).collect();
     assert_eq!(fields.len(), entry.len());
     fields

@@ -23,7 +23,9 @@ use crate::partitions::Tables;
 use crate::pending::Pending;
 use crate::small::{self, Rework, Small, SmallKind};
 use crate::table::Place;
-use crate::types::{Compact, Hash, List, Malformed, Partition, Point, Series, Set, Stream, ZSet};
+use crate::types::{
+    Compact, Hash, List, Malformed, Partition, Point, Series, Set, Stream, Text, ZSet,
+};
 use crate::value::Value;
 use crate::versions::{Given, Versions};
 use crate::watch::{Presence, Readers, Watches};
@@ -145,8 +147,8 @@ impl Stripe {
     /// The value of an entry, without the fields that have expired at `now`.
     #[inline]
     pub(crate) fn value<'a>(&'a self, entry: EntryRef<'a>, now: UnixMs) -> Value<'a> {
-        if let Some(bytes) = entry.string_value() {
-            return Value::String(bytes);
+        if let Some(value) = entry.string_value() {
+            return Value::String(value.into());
         }
         if let Some(kind) = entry.small_kind() {
             return Value::of_small(kind, entry.small());
@@ -425,7 +427,7 @@ impl Stripe {
         let old_bytes = table.entry(place).allocation_bytes();
         table.update(place, |entry| entry.edit_string(offset, bytes));
         let entry = table.entry(place);
-        debug_assert!(entry.string_value().is_some_and(|value| value.len() >= end));
+        debug_assert!(entry.string_value().is_some_and(|value| Text::from(value).len() >= end));
         cx.params.access.touch(entry);
         self.bytes = self.bytes + entry.allocation_bytes() - old_bytes;
         Ok(())

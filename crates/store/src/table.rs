@@ -332,6 +332,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::Text;
     use proptest::prelude::*;
     use std::collections::{BTreeMap, BTreeSet};
 
@@ -359,7 +360,12 @@ mod tests {
     fn contents(table: &Table) -> BTreeMap<Vec<u8>, Vec<u8>> {
         table
             .iter()
-            .map(|entry| (entry.key().to_vec(), entry.string_value().expect("a string").to_vec()))
+            .map(|entry| {
+                (
+                    entry.key().to_vec(),
+                    entry.string_value().map(Text::from).expect("a string").to_vec(),
+                )
+            })
             .collect()
     }
 

@@ -1,16 +1,18 @@
 //! Values as commands read them.
 
+use std::borrow::Cow;
+
 use base::time::UnixMs;
 
 use crate::change::{Change, Kind};
 use crate::small::{EqualList, Small, SmallKind};
-use crate::types::{Series, Stream};
+use crate::types::{Series, Stream, Text};
 use crate::views::{HashRef, ListRef, SetRef, ZSetRef};
 
 /// A value, borrowed for as long as its stripe stays locked.
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
-    String(&'a [u8]),
+    String(Text<'a>),
     Hash(HashRef<'a>),
     List(ListRef<'a>),
     Set(SetRef<'a>),
@@ -95,7 +97,16 @@ impl<'a> Value<'a> {
     {
         let kind = match (self, self.collection_kind()) {
             (_, Some(kind)) => kind,
-            (Value::String(value), None) => return Change::Set { value, expiry },
+            (Value::String(text), None) => {
+                let value = match text.into_cow() {
+                    Cow::Borrowed(bytes) => bytes,
+                    Cow::Owned(number) => {
+                        *encoded = number;
+                        encoded
+                    }
+                };
+                return Change::Set { value, expiry };
+            }
             (_, None) => unreachable!("all kinds but strings are collections"),
         };
         encoded.clear();

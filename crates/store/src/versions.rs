@@ -16,7 +16,7 @@ use crate::deferred_free::{DeferredFree, Garbage};
 use crate::entry::{Entry, EntryRef};
 use crate::key::Key;
 use crate::table::Table;
-use crate::types::Malformed;
+use crate::types::{Malformed, Text};
 use crate::varint::take_u64;
 
 /// When, and by which server, the present value of a key was written. Versions are in total order.
@@ -115,7 +115,8 @@ pub(crate) struct Versions {
 }
 
 fn given_of(entry: EntryRef<'_>) -> Given {
-    let mut bytes = entry.string_value().expect("an entry of a version is a string");
+    let stored = Text::from(entry.string_value().expect("an entry of a version is a string"));
+    let mut bytes = &*stored;
     let mut take = || Version::decode(&mut bytes).unwrap_or(Version::NONE);
     Given { version: take(), seen: take() }
 }

@@ -8,7 +8,7 @@ use base::time::UnixMs;
 
 use crate::small::{EqualList, Rows, Small};
 use crate::types::set::{ENCODED_BYTES, ENCODED_INTEGERS};
-use crate::types::{Compact, Encoding, HashView, List, Member, Set, Text, ZSet, ZSetIter};
+use crate::types::{Compact, Encoding, HashView, List, Scalar, Set, Text, ZSet, ZSetIter};
 use crate::varint::{put_bytes, put_varint};
 
 /// The fields of a hash that have not expired at a time, borrowed.
@@ -332,19 +332,19 @@ impl<'a> SetRef<'a> {
     }
 
     /// As [`Set::iter`].
-    pub fn iter(self) -> impl Iterator<Item = Member<'a>> {
+    pub fn iter(self) -> impl Iterator<Item = Scalar<'a>> {
         let (small, integers, other) = match self.form {
             SetForm::Small(small) => (Some(small), None, None),
             SetForm::Integers(small) => (None, Some(small), None),
             SetForm::Other(set) => (None, None, Some(set)),
         };
-        let integers = integers.into_iter().flat_map(Small::integers).map(Member::Int);
+        let integers = integers.into_iter().flat_map(Small::integers).map(Scalar::Int);
         let small = small.into_iter().flat_map(Small::set_members);
         small.chain(integers).chain(other.into_iter().flat_map(Set::iter))
     }
 
     /// As [`Set::get_index`].
-    pub fn get_index(self, index: usize) -> Option<Member<'a>> {
+    pub fn get_index(self, index: usize) -> Option<Scalar<'a>> {
         match self.form {
             SetForm::Other(set) => set.get_index(index),
             _ => self.iter().nth(index),
@@ -352,7 +352,7 @@ impl<'a> SetRef<'a> {
     }
 
     /// As [`Set::scan`].
-    pub fn scan(self, cursor: u64, count: usize, visit: impl FnMut(Member<'_>)) -> u64 {
+    pub fn scan(self, cursor: u64, count: usize, visit: impl FnMut(Scalar<'_>)) -> u64 {
         if let SetForm::Other(set) = self.form {
             return set.scan(cursor, count, visit);
         }

@@ -90,7 +90,7 @@ pub(crate) const GETBIT: Command = Command {
 fn getbit(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (at, mask) = place_of(bit_offset(args.get(2), string_len_max(cx))?);
     let key = cx.key(args.get(1));
-    let byte = cx.locked.string(cx.db, key)?.and_then(|value| value.get(at));
+    let byte = cx.locked.string(cx.db, key)?.and_then(|value| value.get(at).copied());
     cx.reply.integer(i64::from(byte.is_some_and(|byte| byte & mask != 0)));
     Ok(())
 }
@@ -140,7 +140,7 @@ fn bitcount(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         _ => return Err(Fail::Syntax),
     };
     cx.spend((range.end - range.start) / 8 / SCANNED_BYTES)?;
-    let ones = count_ones(value, range);
+    let ones = count_ones(&value, range);
     cx.reply.integer(ones.cast_signed());
     Ok(())
 }
@@ -180,7 +180,7 @@ fn bitpos(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let end = args.try_get(4).map(integer).transpose()?;
     let range = Bound { start, end: end.unwrap_or(-1), in_bits }.range(value.len());
     cx.spend((range.end - range.start) / 8 / SCANNED_BYTES)?;
-    let found = match find(value, range.clone(), is_set) {
+    let found = match find(&value, range.clone(), is_set) {
         Some(at) => at.cast_signed(),
         // Zeros follow a string, but not a part that has an end.
         None if !is_set && end.is_none() && !range.is_empty() => range.end.cast_signed(),

@@ -160,7 +160,7 @@ impl Copied {
         let kind = match cx.locked.get(cx.db, key) {
             None => return Ok(None),
             Some(Value::String(value)) => {
-                bytes.extend_from_slice(value);
+                bytes.extend_from_slice(&value);
                 None
             }
             Some(collection) => {

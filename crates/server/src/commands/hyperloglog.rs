@@ -7,7 +7,6 @@ mod hash;
 mod sketch;
 mod sparse;
 
-use std::borrow::Cow;
 use std::ops::Range;
 
 use store::{Change, Key};
@@ -37,7 +36,7 @@ impl From<SketchError> for Fail {
 /// Returns the sketch at a key.
 fn sketch<'a>(cx: &'a CommandContext<'_>, key: Key<'_>) -> Result<Option<Sketch<'a>>, Fail> {
     let value = cx.locked.string(cx.db, key)?;
-    Ok(value.map(|value| Sketch::parse(Cow::Borrowed(value))).transpose()?)
+    Ok(value.map(|value| Sketch::parse(value.into_cow())).transpose()?)
 }
 
 /// Returns the sketch at a key as a copy to change, or an empty one.
@@ -51,7 +50,7 @@ fn store(cx: &mut CommandContext<'_>, key: Key<'_>, sketch: &Sketch<'_>) -> Done
     const CHANGE_BYTES: usize = 16;
     let new = sketch.bytes();
     let old = cx.locked.string(cx.db, key)?.unwrap_or_default();
-    let mut edits = differences(old, new);
+    let mut edits = differences(&old, new);
     if edits.is_empty() {
         // Transactions that watch the key notice it.
         edits.push(0..1);

@@ -51,7 +51,7 @@ impl<'a> Pattern<'a> {
         };
         let name = [before, element, after].concat();
         match (locked.get(db, locked.key(&name)), field) {
-            (Some(Value::String(value)), None) => Some(value.into()),
+            (Some(Value::String(value)), None) => Some(value),
             (Some(Value::Hash(hash)), Some(field)) => hash.get(field),
             _ => None,
         }

@@ -11,7 +11,7 @@ mod reading;
 mod references;
 
 use smallvec::SmallVec;
-use store::types::{Group as ConsumerGroup, Member, Stream, StreamEntry, StreamId};
+use store::types::{Group as ConsumerGroup, Scalar, Stream, StreamEntry, StreamId};
 use store::{Change, GroupRead, Ids, Key, Locked, StreamChange, StreamChangeRef};
 use wire::resp::{Args, ReplyWriter};
 
@@ -125,10 +125,10 @@ fn reply_entry_parts(reply: &mut ReplyWriter<'_>, entry: StreamEntry<'_>, parts:
     }
 }
 
-fn reply_member(reply: &mut ReplyWriter<'_>, member: Member<'_>) {
+fn reply_member(reply: &mut ReplyWriter<'_>, member: Scalar<'_>) {
     match member {
-        Member::Bytes(bytes) => reply.bulk(bytes),
-        Member::Int(number) => reply.bulk_integer(number),
+        Scalar::Bytes(bytes) => reply.bulk(bytes),
+        Scalar::Int(number) => reply.bulk_integer(number),
     }
 }
 

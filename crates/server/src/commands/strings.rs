@@ -54,7 +54,7 @@ fn get(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 #[inline]
 fn reply_string(cx: &mut CommandContext<'_>, key: Key<'_>) -> Done {
     match cx.locked.string(cx.db, key)? {
-        Some(value) => cx.reply.bulk(value),
+        Some(value) => cx.reply.bulk(&value),
         None => cx.reply.null(),
     }
     Ok(())
@@ -102,7 +102,7 @@ fn set_with_options(cx: &mut CommandContext<'_>, key: Key<'_>, args: Args<'_>) -
         Some(OnlyIf::Present) => cx.locked.contains(cx.db, key),
         Some(OnlyIf::Value(comparison)) => match cx.locked.string(cx.db, key)? {
             None => comparison.allows_absent(),
-            Some(value) => comparison.holds(cx, value)?,
+            Some(value) => comparison.holds(cx, &value)?,
         },
     };
     if allowed {
@@ -267,7 +267,7 @@ fn getdel(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.null();
         return Ok(());
     };
-    cx.reply.bulk(value);
+    cx.reply.bulk(&value);
     cx.delete(key)
 }
 
@@ -295,7 +295,7 @@ fn getex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         return Ok(());
     };
     let deadline = option.deadline(cx.unix(), GETEX.name)?;
-    cx.reply.bulk(value);
+    cx.reply.bulk(&value);
     match (deadline, option) {
         (Some(at), _) if at <= cx.expiry_now() => cx.delete(key),
         (Some(at), _) => cx.change_as(EXPIRES, key, Change::Expire { at: Some(at) }),
@@ -326,7 +326,7 @@ fn mget(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     for bytes in args.iter().skip(1) {
         let key = cx.key(bytes);
         match cx.locked.get(cx.db, key) {
-            Some(Value::String(value)) => cx.reply.bulk(value),
+            Some(Value::String(value)) => cx.reply.bulk(&value),
             _ => cx.reply.null(),
         }
         cx.check_reply()?;
@@ -455,7 +455,7 @@ pub(crate) const STRLEN: Command = Command {
 
 fn strlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
-    let len = cx.locked.string(cx.db, key)?.map_or(0, <[u8]>::len);
+    let len = cx.locked.string(cx.db, key)?.map_or(0, |value| value.len());
     cx.reply.integer(count(len));
     Ok(())
 }
@@ -481,7 +481,7 @@ pub(crate) const APPEND: Command = Command {
 
 fn append(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (key, bytes) = (cx.key(args.get(1)), args.get(2));
-    let old_len = cx.locked.string(cx.db, key)?.map(<[u8]>::len);
+    let old_len = cx.locked.string(cx.db, key)?.map(|value| value.len());
     let end = old_len.unwrap_or(0) + bytes.len();
     cx.admit_string_end(old_len.unwrap_or(0), end as u64)?;
     let change = match old_len {
@@ -512,7 +512,7 @@ fn setrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (key, bytes) = (cx.key(args.get(1)), args.get(3));
     let offset = u64::try_from(integer(args.get(2))?)
         .map_err(|_| Fail::text("ERR offset is out of range"))?;
-    let mut len = cx.locked.string(cx.db, key)?.map_or(0, <[u8]>::len);
+    let mut len = cx.locked.string(cx.db, key)?.map_or(0, |value| value.len());
     if !bytes.is_empty() {
         let end = offset.saturating_add(bytes.len() as u64);
         cx.admit_string_end(len, end)?;

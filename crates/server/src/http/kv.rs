@@ -73,10 +73,10 @@ fn get(exchange: &mut Exchange<'_>, request: &Request<'_>, key: &[u8]) -> Answer
         let Some(value) = cx.locked.string(cx.db, key)? else {
             return Ok((check(request, None), None, None));
         };
-        let tag = etag(value);
+        let tag = etag(&value);
         let unmet = check(request, Some(&tag));
         if unmet.is_none() {
-            cx.reply.out.extend_from_slice(value);
+            cx.reply.out.extend_from_slice(&value);
         }
         let expiry = cx.locked.expiry(cx.db, key).flatten();
         let ttl_ms = expiry.map(|at| at.0.saturating_sub(cx.unix().0));
@@ -145,7 +145,7 @@ fn change_if(
 ) -> Result<Result<bool, Unmet>, Fail> {
     let key = cx.key(args.get(1));
     if request.header("if-match").is_some() || request.header("if-none-match").is_some() {
-        let tag = cx.locked.string(cx.db, key)?.map(etag);
+        let tag = cx.locked.string(cx.db, key)?.map(|value| etag(&value));
         if let Some(unmet) = check(request, tag.as_deref()) {
             return Ok(Err(unmet));
         }

@@ -10,7 +10,7 @@ use crate::items::Items;
 use crate::types::Compact;
 use crate::types::element;
 use crate::types::packed::Packed;
-use crate::types::set::canonical_integer;
+use crate::types::text::canonical_integer;
 use crate::types::zset;
 
 /// Bytes that hold a small collection.

@@ -30,7 +30,7 @@ use crate::change::Kind;
 use crate::object::Object;
 use crate::types::element;
 use crate::types::packed::Packed;
-use crate::types::set::{Member, canonical_integer};
+use crate::types::text::{Scalar, canonical_integer};
 use crate::types::{Hash, List, Set, Text, ZSet};
 use crate::varint::{put_varint, take_varint};
 use smallvec::SmallVec;
@@ -159,7 +159,7 @@ impl<'a> Small<'a> {
     }
 
     /// Elements of a list or a set, fields and values of a hash.
-    fn members(self) -> impl Iterator<Item = Member<'a>> {
+    fn members(self) -> impl Iterator<Item = Scalar<'a>> {
         let mut rest = self.bytes;
         std::iter::from_fn(move || {
             (!rest.is_empty()).then(|| element::take(&mut rest).expect("made by `put`"))
@@ -231,7 +231,7 @@ impl<'a> Small<'a> {
         Some(self.element(pair.value_at).into())
     }
 
-    fn element(self, at: usize) -> Member<'a> {
+    fn element(self, at: usize) -> Scalar<'a> {
         element::take(&mut &self.bytes[at..]).expect("made by `put`")
     }
 
@@ -239,7 +239,7 @@ impl<'a> Small<'a> {
         needle(member).is_some_and(|needle| self.find_element(&needle).is_some())
     }
 
-    pub(crate) fn set_members(self) -> impl Iterator<Item = Member<'a>> {
+    pub(crate) fn set_members(self) -> impl Iterator<Item = Scalar<'a>> {
         self.members()
     }
 
@@ -275,7 +275,7 @@ impl<'a> Small<'a> {
 
     /// The same collection in its other form.
     pub(crate) fn to_object(self, kind: SmallKind) -> Object {
-        let packed = |elements: &mut dyn Iterator<Item = Member<'a>>| {
+        let packed = |elements: &mut dyn Iterator<Item = Scalar<'a>>| {
             let mut packed = Packed::default();
             elements.for_each(|member| member.with_bytes(|bytes| packed.push_back(bytes)));
             packed
@@ -286,7 +286,7 @@ impl<'a> Small<'a> {
             SmallKind::Integers => Object::Set(Set::of_integers(self.integers().collect())),
             SmallKind::List => Object::List(list_of(self.members())),
             SmallKind::EqualList => {
-                Object::List(list_of(EqualList::new(self).iter().map(Member::Bytes)))
+                Object::List(list_of(EqualList::new(self).iter().map(Scalar::Bytes)))
             }
             SmallKind::ZSet => Object::ZSet(ZSet::of_rows(self.rows())),
         }
@@ -315,7 +315,7 @@ impl<'a> Small<'a> {
 }
 
 /// A list of one block, an equal one if it can be.
-fn list_of<'a>(elements: impl Iterator<Item = Member<'a>>) -> List {
+fn list_of<'a>(elements: impl Iterator<Item = Scalar<'a>>) -> List {
     let mut packed = Packed::default();
     for element in elements {
         element.with_bytes(|bytes| {

@@ -1,7 +1,7 @@
 //! Scores in few bytes.
 
 use crate::types::element::{self, Out};
-use crate::types::set::Member;
+use crate::types::text::Scalar;
 
 /// Above this magnitude doubles do not hold every integer.
 const INTEGRAL_MAX: f64 = 9_007_199_254_740_992.0;
@@ -82,7 +82,7 @@ fn take_longer(input: &mut &[u8]) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "`put` checked that the number is exact")]
 fn take_number(input: &mut &[u8]) -> f64 {
     match element::take(input) {
-        Ok(Member::Int(number)) => number as f64,
+        Ok(Scalar::Int(number)) => number as f64,
         _ => unreachable!("`put` appends numbers"),
     }
 }

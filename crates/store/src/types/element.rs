@@ -14,7 +14,7 @@
 
 use smallvec::SmallVec;
 
-use crate::types::set::{Member, canonical_integer};
+use crate::types::text::{Scalar, canonical_integer};
 use crate::varint::Malformed;
 
 const SHORT_BYTES_MAX: usize = 63;
@@ -119,29 +119,29 @@ fn take_number<const N: usize>(input: &mut &[u8]) -> Result<i64, Malformed> {
 
 /// Takes one element.
 #[inline]
-pub(crate) fn take<'a>(input: &mut &'a [u8]) -> Result<Member<'a>, Malformed> {
+pub(crate) fn take<'a>(input: &mut &'a [u8]) -> Result<Scalar<'a>, Malformed> {
     let (&head, rest) = input.split_first().ok_or(Malformed)?;
     *input = rest;
     Ok(match head {
-        0..SHORT => Member::Int(i64::from(head)),
-        SHORT..INTEGER_13 => Member::Bytes(split(input, usize::from(head & 0x3f))?),
+        0..SHORT => Scalar::Int(i64::from(head)),
+        SHORT..INTEGER_13 => Scalar::Bytes(split(input, usize::from(head & 0x3f))?),
         INTEGER_13..MEDIUM => {
             let number = i64::from(head & 0x1f) << 8 | i64::from(split(input, 1)?[0]);
-            Member::Int(number << 51 >> 51)
+            Scalar::Int(number << 51 >> 51)
         }
         MEDIUM..LONG => {
             let len = usize::from(head & 0xf) << 8 | usize::from(split(input, 1)?[0]);
-            Member::Bytes(split(input, len)?)
+            Scalar::Bytes(split(input, len)?)
         }
         LONG => {
             let (len, rest) = input.split_first_chunk().ok_or(Malformed)?;
             *input = rest;
-            Member::Bytes(split(input, u32::from_le_bytes(*len) as usize)?)
+            Scalar::Bytes(split(input, u32::from_le_bytes(*len) as usize)?)
         }
-        INTEGER_16 => Member::Int(take_number::<2>(input)?),
-        INTEGER_24 => Member::Int(take_number::<3>(input)?),
-        INTEGER_32 => Member::Int(take_number::<4>(input)?),
-        INTEGER_64 => Member::Int(take_number::<8>(input)?),
+        INTEGER_16 => Scalar::Int(take_number::<2>(input)?),
+        INTEGER_24 => Scalar::Int(take_number::<3>(input)?),
+        INTEGER_32 => Scalar::Int(take_number::<4>(input)?),
+        INTEGER_64 => Scalar::Int(take_number::<8>(input)?),
         _ => return Err(Malformed),
     })
 }

@@ -33,9 +33,9 @@ pub use partition::{
 };
 pub use series::{Point, Series};
 pub(crate) use set::ENCODED_BYTES;
-pub use set::{Member, Set};
+pub use set::Set;
 pub use stream::{Consumer, Group, OutOfOrder, Pending, Stream, StreamEntry, StreamId, Trim};
-pub use text::Text;
+pub use text::{Scalar, Text};
 pub use zset::{AddResult, ZSet, ZSetIter};
 
 /// Thresholds at which a compact value becomes a table, and the seed of the tables' hashes.
@@ -164,7 +164,7 @@ impl Encoding {
     /// Source: Redis 7.2 `object.c`, `tryObjectEncoding`.
     pub fn of_string(value: &[u8]) -> Encoding {
         const EMBSTR_BYTES_MAX: usize = 44;
-        if set::canonical_integer(value).is_some() {
+        if text::canonical_integer(value).is_some() {
             Encoding::Int
         } else if value.len() <= EMBSTR_BYTES_MAX {
             Encoding::Embstr

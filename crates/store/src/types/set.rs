@@ -2,11 +2,10 @@
 
 use super::packed::Packed;
 use super::table::Table;
+use super::text::{INTEGER_TEXT_BYTES_MAX, Scalar, canonical_integer};
 use super::{Compact, Encoding, Malformed, allocation_bytes};
 use crate::varint::{put_bytes, put_varint, take_bytes, take_varint};
 
-/// Longest text of an `i64`: "-9223372036854775808".
-pub(crate) const INTEGER_TEXT_BYTES_MAX: usize = 20;
 /// An array of integers may have room for as many as it holds and these, before it is shrunk.
 const INTEGERS_SPARE: usize = 8;
 
@@ -28,56 +27,6 @@ enum Form {
     Integers(Vec<i64>),
     Packed(Packed),
     Table(Table<()>),
-}
-
-/// A member as the set holds it.
-#[derive(Debug, Copy, Clone, PartialEq, Eq)]
-pub enum Member<'a> {
-    /// The member's bytes.
-    Bytes(&'a [u8]),
-    /// The member is this number's decimal text.
-    Int(i64),
-}
-
-impl Member<'_> {
-    /// The member's bytes, in `buffer` if they must be made.
-    pub fn as_bytes<'b>(&'b self, buffer: &'b mut itoa::Buffer) -> &'b [u8] {
-        match self {
-            Member::Bytes(bytes) => bytes,
-            Member::Int(number) => buffer.format(*number).as_bytes(),
-        }
-    }
-
-    /// Calls `f` with the member's bytes.
-    pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
-        f(self.as_bytes(&mut itoa::Buffer::new()))
-    }
-
-    /// Appends the member's bytes.
-    pub fn write_to(&self, out: &mut Vec<u8>) {
-        self.with_bytes(|bytes| out.extend_from_slice(bytes));
-    }
-}
-
-/// The number whose decimal text is exactly these bytes: no sign but a minus, no leading zeros.
-pub(crate) fn canonical_integer(bytes: &[u8]) -> Option<i64> {
-    if bytes.is_empty() || bytes.len() > INTEGER_TEXT_BYTES_MAX {
-        return None;
-    }
-    let (first, second) = match bytes {
-        [b'-', first, ..] => (*first, 2),
-        [first, ..] => (*first, 1),
-        [] => return None,
-    };
-    let is_canonical = match first {
-        b'0' => bytes == b"0",
-        b'1'..=b'9' => bytes[second..].iter().all(u8::is_ascii_digit),
-        _ => false,
-    };
-    if !is_canonical {
-        return None;
-    }
-    std::str::from_utf8(bytes).ok()?.parse().ok()
 }
 
 fn find(packed: &Packed, member: &[u8]) -> Option<std::ops::Range<usize>> {
@@ -238,26 +187,26 @@ impl Set {
     }
 
     /// All members: integers in ascending order, others in no order that means anything.
-    pub fn iter(&self) -> impl Iterator<Item = Member<'_>> {
+    pub fn iter(&self) -> impl Iterator<Item = Scalar<'_>> {
         let (integers, packed, table) = match &self.form {
             Form::Integers(integers) => (Some(integers), None, None),
             Form::Packed(packed) => (None, Some(packed), None),
             Form::Table(table) => (None, None, Some(table)),
         };
-        let integers = integers.into_iter().flatten().map(|number| Member::Int(*number));
+        let integers = integers.into_iter().flatten().map(|number| Scalar::Int(*number));
         let packed = packed.into_iter().flat_map(Packed::iter);
         let rows = table.into_iter().flat_map(Table::iter).map(|(member, _, ())| member);
-        integers.chain(packed.chain(rows).map(Member::Bytes))
+        integers.chain(packed.chain(rows).map(Scalar::Bytes))
     }
 
     /// The member at an index below `len`, for uniform random choice; indexes change with every
     /// change of the set. O(1), packed O(members).
-    pub fn get_index(&self, index: usize) -> Option<Member<'_>> {
+    pub fn get_index(&self, index: usize) -> Option<Scalar<'_>> {
         match &self.form {
-            Form::Integers(integers) => integers.get(index).copied().map(Member::Int),
-            Form::Packed(packed) => packed.get(index).map(Member::Bytes),
+            Form::Integers(integers) => integers.get(index).copied().map(Scalar::Int),
+            Form::Packed(packed) => packed.get(index).map(Scalar::Bytes),
             Form::Table(table) => {
-                table.get_index(index).map(|(member, _, ())| Member::Bytes(member))
+                table.get_index(index).map(|(member, _, ())| Scalar::Bytes(member))
             }
         }
     }
@@ -265,9 +214,9 @@ impl Set {
     /// Visits about `count` members from `cursor` on (0 at first) and returns the next cursor, 0 at
     /// the end. A member that is there from the first call to the last is visited at least once.
     /// A compact set is visited whole.
-    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Member<'_>)) -> u64 {
+    pub fn scan(&self, cursor: u64, count: usize, mut visit: impl FnMut(Scalar<'_>)) -> u64 {
         if let Form::Table(table) = &self.form {
-            return table.scan(cursor, count, |member, _, ()| visit(Member::Bytes(member)));
+            return table.scan(cursor, count, |member, _, ()| visit(Scalar::Bytes(member)));
         }
         self.iter().for_each(visit);
         0
@@ -353,7 +302,7 @@ fn decode_integers(count: u64, input: &mut &[u8], compact: &Compact) -> Result<S
             None => (bits >> 1).cast_signed() ^ -(bits & 1).cast_signed(),
             Some(number) => i64::checked_add_unsigned(number, bits).ok_or(Malformed)?,
         };
-        let is_new = Member::Int(number).with_bytes(|bytes| set.add(bytes, compact));
+        let is_new = Scalar::Int(number).with_bytes(|bytes| set.add(bytes, compact));
         if !is_new {
             return Err(Malformed);
         }
@@ -389,7 +338,7 @@ mod tests {
         }
     }
 
-    fn bytes(member: Member<'_>) -> Vec<u8> {
+    fn bytes(member: Scalar<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         member.write_to(&mut out);
         out

@@ -1,10 +1,60 @@
-//! The bytes of an element, rendered where the element is stored as a number.
+//! Strings and elements as they are stored, and their bytes.
 
 use std::ops::Deref;
 
-use super::set::{INTEGER_TEXT_BYTES_MAX, Member};
+/// Longest text of an `i64`: "-9223372036854775808".
+pub(crate) const INTEGER_TEXT_BYTES_MAX: usize = 20;
 
-/// The bytes of an element of a collection. Dereferences to them.
+/// A string or an element as it is stored.
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub enum Scalar<'a> {
+    Bytes(&'a [u8]),
+    /// Its bytes are the decimal text of this number.
+    Int(i64),
+}
+
+impl Scalar<'_> {
+    /// The bytes, in `buffer` if they must be made.
+    pub fn as_bytes<'b>(&'b self, buffer: &'b mut itoa::Buffer) -> &'b [u8] {
+        match self {
+            Scalar::Bytes(bytes) => bytes,
+            Scalar::Int(number) => buffer.format(*number).as_bytes(),
+        }
+    }
+
+    /// Calls `f` with the bytes.
+    pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
+        f(self.as_bytes(&mut itoa::Buffer::new()))
+    }
+
+    /// Appends the bytes.
+    pub fn write_to(&self, out: &mut Vec<u8>) {
+        self.with_bytes(|bytes| out.extend_from_slice(bytes));
+    }
+}
+
+/// The number whose decimal text is exactly these bytes: no sign but a minus, no leading zeros.
+pub(crate) fn canonical_integer(bytes: &[u8]) -> Option<i64> {
+    if bytes.is_empty() || bytes.len() > INTEGER_TEXT_BYTES_MAX {
+        return None;
+    }
+    let (first, second) = match bytes {
+        [b'-', first, ..] => (*first, 2),
+        [first, ..] => (*first, 1),
+        [] => return None,
+    };
+    let is_canonical = match first {
+        b'0' => bytes == b"0",
+        b'1'..=b'9' => bytes[second..].iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    if !is_canonical {
+        return None;
+    }
+    std::str::from_utf8(bytes).ok()?.parse().ok()
+}
+
+/// The bytes of a string or of an element of a collection. Dereferences to them.
 #[derive(Clone, Copy)]
 pub struct Text<'a> {
     form: Form<'a>,
@@ -26,6 +76,13 @@ impl<'a> Text<'a> {
     }
 }
 
+impl Default for Text<'_> {
+    #[inline]
+    fn default() -> Self {
+        Text { form: Form::Stored(&[]) }
+    }
+}
+
 impl<'a> From<&'a [u8]> for Text<'a> {
     #[inline]
     fn from(bytes: &'a [u8]) -> Text<'a> {
@@ -33,12 +90,12 @@ impl<'a> From<&'a [u8]> for Text<'a> {
     }
 }
 
-impl<'a> From<Member<'a>> for Text<'a> {
+impl<'a> From<Scalar<'a>> for Text<'a> {
     #[inline]
-    fn from(member: Member<'a>) -> Text<'a> {
-        match member {
-            Member::Bytes(bytes) => Text::from(bytes),
-            Member::Int(number) => {
+    fn from(scalar: Scalar<'a>) -> Text<'a> {
+        match scalar {
+            Scalar::Bytes(bytes) => Text::from(bytes),
+            Scalar::Int(number) => {
                 let mut buffer = itoa::Buffer::new();
                 let text = buffer.format(number).as_bytes();
                 let mut digits = [0; INTEGER_TEXT_BYTES_MAX];

@@ -230,7 +230,7 @@ pub(crate) const BITFIELD: Command = Command {
 fn bitfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let steps = parse(args, string_len_max(cx))?;
     let key = cx.key(args.get(1));
-    let len = cx.locked.string(cx.db, key)?.map_or(0, <[u8]>::len);
+    let len = cx.locked.string(cx.db, key)?.map_or(0, |value| value.len());
     let writes = steps.iter().filter(|step| step.action != Action::Get);
     let end = writes.clone().map(Step::end).max().unwrap_or(0);
     let change_bytes = key.bytes.len() + RECORD_CHANGE_BYTES + WINDOW_BYTES_MAX;
@@ -244,7 +244,7 @@ fn bitfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let mut has_changed = false;
     for step in &steps {
         let string = cx.locked.string(cx.db, key)?.unwrap_or_default();
-        let old = step.read(string);
+        let old = step.read(&string);
         let (new, reply) = match step.action {
             Action::Get => (None, Some(old)),
             Action::Set(value) => {
@@ -256,7 +256,7 @@ fn bitfield(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
                 (new, new)
             }
         };
-        let change = new.filter(|new| *new != old).map(|new| step.written(string, new));
+        let change = new.filter(|new| *new != old).map(|new| step.written(&string, new));
         has_changed |= change.is_some() || (grows && new.is_some());
         if let Some(bytes) = change {
             cx.apply(cx.db, key, Change::Edit { offset: step.offset / 8, bytes: &bytes })?;
@@ -292,7 +292,7 @@ fn bitfield_ro(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let string = cx.locked.string(cx.db, cx.key(args.get(1)))?.unwrap_or_default();
     cx.reply.array(steps.len());
     for step in &steps {
-        cx.reply.integer(step.read(string));
+        cx.reply.integer(step.read(&string));
     }
     Ok(())
 }

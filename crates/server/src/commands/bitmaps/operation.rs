@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 use store::Change;
+use store::types::Text;
 use wire::resp::Args;
 
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
@@ -178,7 +179,8 @@ fn combined(
 ) -> Result<Vec<u8>, Fail> {
     let strings = keys.iter().map(|key| cx.locked.string(cx.db, cx.key(key)));
     let strings = strings.map(|value| Ok(value?.unwrap_or_default()));
-    let sources = strings.collect::<Result<SmallVec<[&[u8]; 8]>, Fail>>()?;
+    let strings = strings.collect::<Result<SmallVec<[Text<'_>; 8]>, Fail>>()?;
+    let sources: SmallVec<[&[u8]; 8]> = strings.iter().map(|string| &**string).collect();
     let bytes: usize = sources.iter().map(|source| source.len()).sum();
     cx.spend(bytes / COMBINED_BYTES)?;
     Ok(operation.combine(&sources))

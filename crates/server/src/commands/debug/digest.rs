@@ -6,7 +6,7 @@
 use base::hex::hex;
 use base::time::UnixMs;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
-use store::types::{Member, Stream, StreamId};
+use store::types::{Scalar, Stream, StreamId};
 use store::{DATABASES, HashRef, Value};
 use wire::resp::Args;
 
@@ -47,7 +47,7 @@ impl Digest {
     fn mix_value(&mut self, value: Value<'_>, expiry: Option<UnixMs>) {
         self.mix(&type_number(value).to_be_bytes());
         match value {
-            Value::String(bytes) => self.mix(bytes),
+            Value::String(text) => self.mix(&text),
             Value::List(list) => list.iter().for_each(|element| self.mix(&element)),
             Value::Set(set) => set.iter().for_each(|it| it.with_bytes(|bytes| self.xor(bytes))),
             Value::Hash(hash) => self.xor_fields(hash),
@@ -91,10 +91,10 @@ impl Digest {
         }
     }
 
-    fn mix_member(&mut self, member: Member<'_>) {
+    fn mix_member(&mut self, member: Scalar<'_>) {
         match member {
-            Member::Bytes(bytes) => self.mix(bytes),
-            Member::Int(number) => self.mix(itoa::Buffer::new().format(number).as_bytes()),
+            Scalar::Bytes(bytes) => self.mix(bytes),
+            Scalar::Int(number) => self.mix(itoa::Buffer::new().format(number).as_bytes()),
         }
     }
 }

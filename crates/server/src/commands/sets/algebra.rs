@@ -1,7 +1,7 @@
 //! Unions, intersections and differences of sets.
 
 use smallvec::SmallVec;
-use store::types::{Compact, Member, Set};
+use store::types::{Compact, Scalar, Set};
 use store::{Kind, Locked, SetRef};
 use wire::resp::Args;
 
@@ -30,7 +30,7 @@ fn all_present<'a>(sets: &[Option<SetRef<'a>>]) -> Option<Present<'a>> {
 }
 
 /// Returns the members of the first set that all others also have.
-fn common<'a>(sets: &[SetRef<'a>]) -> impl Iterator<Item = Member<'a>> {
+fn common<'a>(sets: &[SetRef<'a>]) -> impl Iterator<Item = Scalar<'a>> {
     let (first, others) = sets.split_first().expect("commands have at least one key");
     first.iter().filter(|member| {
         member.with_bytes(|bytes| others.iter().all(|other| other.contains(bytes)))
@@ -140,7 +140,7 @@ pub(crate) const SINTER: Command = Command {
 
 fn sinter(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let sets = inputs(&cx.locked, cx.db, args.skip(1))?;
-    let mut members: Vec<Member<'_>> = Vec::new();
+    let mut members: Vec<Scalar<'_>> = Vec::new();
     if let Some(sets) = all_present(&sets) {
         spend_on_common(cx, &sets, usize::MAX)?;
         members.extend(common(&sets));

@@ -91,7 +91,7 @@ fn reply_digest(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.null();
         return Ok(());
     };
-    let digest = digest(cx, value)?;
+    let digest = digest(cx, &value)?;
     cx.reply.bulk(&digest);
     Ok(())
 }
@@ -129,7 +129,7 @@ fn delex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
             let value = cx.locked.string(cx.db, key).map_err(|_| {
                 Fail::text("ERR Key should be of string type if conditions are specified")
             })?;
-            value.map_or(Ok(false), |value| comparison.holds(cx, value))?
+            value.map_or(Ok(false), |value| comparison.holds(cx, &value))?
         }
     };
     if is_deleted {
@@ -154,7 +154,7 @@ pub(crate) const DELIFEQ: Command = Command {
 
 fn delifeq(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
-    let is_deleted = cx.locked.string(cx.db, key)? == Some(args.get(2));
+    let is_deleted = cx.locked.string(cx.db, key)?.is_some_and(|value| value == args.get(2));
     if is_deleted {
         cx.delete(key)?;
     }

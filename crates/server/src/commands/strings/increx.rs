@@ -290,7 +290,7 @@ fn increase<N: Number>(
         Some(OnlyIf::Present) => stored.is_some(),
         _ => true,
     };
-    let old = stored.map_or(Ok(N::ZERO), N::parse_stored)?;
+    let old = stored.map_or(Ok(N::ZERO), |text| N::parse_stored(&text))?;
     let new = sum_within(old, by, &bounds, options.saturates).filter(|_| is_allowed);
     let added = match new {
         None => N::ZERO,

@@ -1,5 +1,6 @@
 //! LCS.
 
+use store::types::Text;
 use store::{Key, Locked};
 use wire::resp::{Args, ReplyWriter};
 
@@ -26,6 +27,7 @@ fn lcs(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let (first, second) = (cx.key(args.get(1)), cx.key(args.get(2)));
     let a = lcs_string(&cx.locked, cx.db, first)?;
     let b = lcs_string(&cx.locked, cx.db, second)?;
+    let (a, b) = (&*a, &*b);
     let options = LcsOptions::parse(args)?;
     let lengths = LcsLengths::new(a, b)?;
     if options.wants_len {
@@ -43,7 +45,7 @@ fn lcs(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn lcs_string<'a>(locked: &'a Locked<'_>, db: u8, key: Key<'_>) -> Result<&'a [u8], Fail> {
+fn lcs_string<'a>(locked: &'a Locked<'_>, db: u8, key: Key<'_>) -> Result<Text<'a>, Fail> {
     locked
         .string(db, key)
         .map(Option::unwrap_or_default)

@@ -1,6 +1,7 @@
 //! Numeric strings: INCR and related commands.
 
-use store::Change;
+use store::types::Scalar;
+use store::{Change, StoredString};
 use wire::resp::{Args, LongDouble};
 
 use super::GROWS_FAST;
@@ -73,7 +74,8 @@ fn increment(cx: &mut CommandContext<'_>, args: Args<'_>, by: i64) -> Done {
     let key = cx.key(args.get(1));
     let (old, expiry) = match cx.locked.string_and_expiry(cx.db, key)? {
         None => (0, None),
-        Some(old) => (integer(old.bytes)?, old.expiry),
+        Some(StoredString { value: Scalar::Int(number), expiry }) => (number, expiry),
+        Some(StoredString { value: Scalar::Bytes(text), expiry }) => (integer(text)?, expiry),
     };
     let new = old.checked_add(by).ok_or(Fail::Overflow)?;
     let mut text = itoa::Buffer::new();
@@ -97,8 +99,8 @@ pub(crate) const INCRBYFLOAT: Command = Command {
 fn incrbyfloat(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let old = cx.locked.string_and_expiry(cx.db, key)?;
-    let (old, expiry) = old.map_or((&b"0"[..], None), |old| (old.bytes, old.expiry));
-    let old = LongDouble::parse(old).ok_or(Fail::NotFloat)?;
+    let (old, expiry) = old.map_or((Scalar::Int(0), None), |old| (old.value, old.expiry));
+    let old = old.with_bytes(LongDouble::parse).ok_or(Fail::NotFloat)?;
     let by = LongDouble::parse(args.get(2)).ok_or(Fail::NotFloat)?;
     let value = float_sum(old, by)?;
     cx.change(key, Change::Set { value: &value, expiry })?;

@@ -22,7 +22,7 @@
 use super::id::StreamId;
 use crate::blob::{prefetch, prefetch_block};
 use crate::types::element;
-use crate::types::set::Member;
+use crate::types::text::Scalar;
 use crate::types::{Compact, allocation_bytes};
 use crate::varint::{Malformed, put_bytes, put_varint, take_bytes, take_varint};
 
@@ -75,7 +75,7 @@ impl<'a> StreamEntry<'a> {
     }
 
     /// Names and values, in the order in which they were given.
-    pub fn fields(self) -> impl Iterator<Item = (Member<'a>, Member<'a>)> {
+    pub fn fields(self) -> impl Iterator<Item = (Scalar<'a>, Scalar<'a>)> {
         let StreamEntry { fields, mut names, mut content, .. } = self;
         let take = |input: &mut &'a [u8]| element::take(input).expect("a block holds elements");
         (0..fields).map(move |_| {
@@ -208,8 +208,8 @@ impl Block {
             if is_same {
                 is_same = count < self.names as usize
                     && element::take(&mut names).is_ok_and(|known| match known {
-                        Member::Bytes(known) => known == name,
-                        Member::Int(_) => known.with_bytes(|known| known == name),
+                        Scalar::Bytes(known) => known == name,
+                        Scalar::Int(_) => known.with_bytes(|known| known == name),
                     });
             }
             count += 1;

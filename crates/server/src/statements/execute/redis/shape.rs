@@ -98,7 +98,7 @@ pub(super) fn row_timestamp(row: &[u8]) -> Option<i64> {
 /// Calls `visit` with the decoded key and the cell of each row of a value.
 pub(super) fn each_row(value: Value<'_>, now: UnixMs, mut visit: impl FnMut(&[u8], Option<&[u8]>)) {
     match value {
-        Value::String(bytes) => visit(&[], Some(bytes)),
+        Value::String(text) => visit(&[], Some(&text)),
         Value::Hash(hash) => hash.iter().for_each(|(field, bytes)| visit(&field, Some(&bytes))),
         Value::Set(set) => {
             set.iter().for_each(|member| member.with_bytes(|member| visit(member, None)));
@@ -126,7 +126,7 @@ pub(super) fn each_row(value: Value<'_>, now: UnixMs, mut visit: impl FnMut(&[u8
 /// Calls `visit` with the cell of one row, if the value has that row.
 fn one_row(value: Value<'_>, now: UnixMs, row: &[u8], visit: impl FnOnce(Option<&[u8]>)) {
     match value {
-        Value::String(bytes) => visit(Some(bytes)),
+        Value::String(text) => visit(Some(&text)),
         Value::Hash(hash) => {
             if let Some(bytes) = hash.get(row) {
                 visit(Some(&bytes));
@@ -178,8 +178,8 @@ pub(super) fn visit_some(
     let first = usize::try_from(from).unwrap_or(usize::MAX);
     let next_position =
         |len: usize| if len - first.min(len) > count { (first + count) as u64 } else { 0 };
-    if let Value::String(bytes) = value {
-        visit(&[], Some(bytes));
+    if let Value::String(text) = value {
+        visit(&[], Some(&text));
         return 0;
     }
     if let Rows::Points(points) = rows {
