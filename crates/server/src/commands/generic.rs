@@ -14,8 +14,8 @@ use wire::resp::{Args, ReplyWriter};
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, copy_cost, integer, is_option, reply_has_room};
 use super::fail::Fail;
-use super::notices::NEW;
 use super::scan::{ScanOptions, parse_cursor};
+use crate::config::KeyEvent;
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::expire::{has_room_for, may_expire_at_reads};
@@ -25,7 +25,7 @@ use crate::engine::reactor_state::is_gated;
 
 pub(crate) use dump::{DUMP, RESTORE, RESTORE_ASKING};
 pub(crate) use expire::{
-    Base, Condition, EXPIRE, EXPIREAT, EXPIRES, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT,
+    Base, Condition, EXPIRE, EXPIREAT, EXPIRETIME, PERSIST, PERSISTS, PEXPIRE, PEXPIREAT,
     PEXPIRETIME, PTTL, TTL, Unit, absolute_ms, in_unit, signed,
 };
 pub(crate) use migrate::MIGRATE;
@@ -250,7 +250,7 @@ fn move_value(cx: &mut CommandContext<'_>, from: Key<'_>, to: Key<'_>) -> Done {
     value.moves_from(cx, from);
     cx.apply(cx.db, to, value.change())?;
     cx.apply(cx.db, from, Change::Delete)?;
-    cx.announce(NEW, cx.db, to);
+    cx.announce(KeyEvent::NEW, cx.db, to);
     cx.announce(Group::Generic.event("rename_from"), cx.db, from);
     cx.announce(Group::Generic.event("rename_to"), cx.db, to);
     Ok(())
@@ -293,7 +293,7 @@ fn copy(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let may_copy = cx.locked.contains(cx.db, from) && (replace || is_free_in(cx, db, to));
     if may_copy && let Some(value) = Copied::of(cx, from, copy_cost)? {
         cx.apply(db, to, value.change())?;
-        cx.announce(NEW, db, to);
+        cx.announce(KeyEvent::NEW, db, to);
         cx.announce(Group::Generic.event("copy_to"), db, to);
     }
     cx.reply.integer(i64::from(may_copy));
@@ -326,7 +326,7 @@ fn move_key(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         value.moves_from(cx, key);
         cx.apply(db, key, value.change())?;
         cx.apply(cx.db, key, Change::Delete)?;
-        cx.announce(NEW, db, key);
+        cx.announce(KeyEvent::NEW, db, key);
         cx.announce(Group::Generic.event("move_from"), cx.db, key);
         cx.announce(Group::Generic.event("move_to"), db, key);
     }

@@ -12,16 +12,13 @@ use smallvec::SmallVec;
 use store::{Key, Mutation};
 use wire::resp::Args;
 
-use super::command::{Command, Done, Flags, Group};
+use super::command::{Command, Done, Flags};
 use super::context::CommandContext;
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::gate::Gate;
 use crate::engine::reactor_state::{ReactorState, is_gated};
 use crate::engine::server_state::ServerState;
 
-/// A key that did not exist before.
-pub(super) const NEW: KeyEvent = KeyEvent { class: KeyEvents::NEW, name: "new" };
-const DELETED: KeyEvent = Group::Generic.event("del");
 const MISS: KeyEvent = KeyEvent { class: KeyEvents::MISS, name: "keymiss" };
 
 impl CommandContext<'_> {
@@ -40,13 +37,13 @@ impl CommandContext<'_> {
         self.locked.change(mutation)?;
         let exists = self.is_stored(db, key);
         if exists && !existed {
-            self.announce(NEW, db, key);
+            self.announce(KeyEvent::NEW, db, key);
         }
         if let Some(event) = event {
             self.announce(event, db, key);
         }
         if existed && !exists {
-            self.announce(DELETED, db, key);
+            self.announce(KeyEvent::DELETED, db, key);
         }
         Ok(())
     }

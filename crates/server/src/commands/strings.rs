@@ -9,7 +9,8 @@ use wire::resp::Args;
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, integer};
 use super::fail::Fail;
-use super::generic::{EXPIRES, PERSISTS};
+use super::generic::PERSISTS;
+use crate::config::KeyEvent;
 use expiry::{OnlyIf, SetOptions, parse_getex};
 
 mod compare;
@@ -127,7 +128,7 @@ fn set_expiring(
     let expiry = if keeps { kept_expiry(cx, key) } else { deadline };
     cx.change(key, Change::Set { value, expiry })?;
     if deadline.is_some() {
-        cx.announce(EXPIRES, cx.db, key);
+        cx.announce(KeyEvent::EXPIRES, cx.db, key);
     }
     Ok(())
 }
@@ -222,7 +223,7 @@ fn psetex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 fn set_until(cx: &mut CommandContext<'_>, args: Args<'_>, deadline: UnixMs) -> Done {
     let key = cx.key(args.get(1));
     cx.change(key, Change::Set { value: args.get(3), expiry: Some(deadline) })?;
-    cx.announce(EXPIRES, cx.db, key);
+    cx.announce(KeyEvent::EXPIRES, cx.db, key);
     cx.reply.ok();
     Ok(())
 }
@@ -298,7 +299,7 @@ fn getex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.reply.bulk(&value);
     match (deadline, option) {
         (Some(at), _) if at <= cx.expiry_now() => cx.delete(key),
-        (Some(at), _) => cx.change_as(EXPIRES, key, Change::Expire { at: Some(at) }),
+        (Some(at), _) => cx.change_as(KeyEvent::EXPIRES, key, Change::Expire { at: Some(at) }),
         (None, ExpiryOption::Persist) if kept_expiry(cx, key).is_some() => {
             cx.change_as(PERSISTS, key, Change::Expire { at: None })
         }

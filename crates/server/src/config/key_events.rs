@@ -94,6 +94,15 @@ pub(crate) struct KeyEvent {
     pub(crate) name: &'static str,
 }
 
+/// The events of keys of any type.
+impl KeyEvent {
+    pub(crate) const NEW: KeyEvent = KeyEvent { class: KeyEvents::NEW, name: "new" };
+    pub(crate) const DELETED: KeyEvent = KeyEvent { class: KeyEvents::GENERIC, name: "del" };
+    pub(crate) const EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::EXPIRED, name: "expired" };
+    /// An expiry was set.
+    pub(crate) const EXPIRES: KeyEvent = KeyEvent { class: KeyEvents::GENERIC, name: "expire" };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -25,12 +25,9 @@ const RECORD_BYTES_MAX: usize = 1 << 20;
 const POINTS_PER_LOCK_MAX: usize = 4096;
 
 const POINTS_EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::MODULE, name: "tsexpired" };
-const EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::EXPIRED, name: "expired" };
 
 /// Fields of one hash were removed because they have expired.
 pub(crate) const FIELDS_EXPIRED: KeyEvent = KeyEvent { class: KeyEvents::HASH, name: "hexpired" };
-
-const DELETED: KeyEvent = KeyEvent { class: KeyEvents::GENERIC, name: "del" };
 
 /// Fields removed under one lock, likewise.
 const FIELDS_PER_LOCK_MAX: usize = 128;
@@ -141,11 +138,11 @@ pub(crate) fn expire_key(
     }
     let Some(fields) = fields else {
         reactor.tally.totals.expired_keys += 1;
-        return reactor.publish_event(shared, EXPIRED, db, key.bytes);
+        return reactor.publish_event(shared, KeyEvent::EXPIRED, db, key.bytes);
     };
     reactor.tally.totals.expired_fields += fields as u64;
     reactor.publish_event(shared, FIELDS_EXPIRED, db, key.bytes);
-    reactor.publish_event(shared, DELETED, db, key.bytes);
+    reactor.publish_event(shared, KeyEvent::DELETED, db, key.bytes);
 }
 
 /// Removes some fields of a hash that have expired, at least one.
@@ -208,7 +205,7 @@ fn purge_series(
     if unit.change(&Mutation::Key { db, key, change }).is_ok() {
         reactor.publish_event(shared, POINTS_EXPIRED, db, key.bytes);
         if !unit.contains(db, key) {
-            reactor.publish_event(shared, DELETED, db, key.bytes);
+            reactor.publish_event(shared, KeyEvent::DELETED, db, key.bytes);
         }
     }
 }

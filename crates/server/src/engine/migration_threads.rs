@@ -22,7 +22,7 @@ use super::rdb::{put_value, written_type};
 use super::reactor_state::ReactorState;
 use super::refusal::LOG_FAILED;
 use super::server_state::{ServerState, params};
-use crate::config::{KeyEvent, KeyEvents};
+use crate::config::KeyEvent;
 
 /// Requests that are served at the same time: each holds the payloads of one window.
 const THREADS: usize = 4;
@@ -36,8 +36,6 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const SLICE: Duration = Duration::from_millis(20);
 /// Time between two attempts to lock a stripe.
 const STRIPE_REST: Duration = Duration::from_millis(1);
-
-const DELETED: KeyEvent = KeyEvent { class: KeyEvents::GENERIC, name: "del" };
 
 /// Starts the threads.
 pub(crate) fn start(shared: &Arc<ServerState>) -> io::Result<()> {
@@ -233,7 +231,7 @@ fn delete(
         } else if unit.contains(db, named) {
             let mutation = Mutation::Key { db, key: named, change: Change::Delete };
             unit.change(&mutation).map_err(|error| format!("ERR {error}"))?;
-            reactor.publish_event(shared, DELETED, db, named.bytes);
+            reactor.publish_event(shared, KeyEvent::DELETED, db, named.bytes);
         }
     }
     let gate = unit.commit_then(reactor, |reactor, gate| reactor.queue_events(shared, gate));

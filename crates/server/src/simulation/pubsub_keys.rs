@@ -2,9 +2,10 @@
 
 use reactor::SimClient;
 use store::STRIPES;
+use wire::cql::Version;
 use wire::resp::{Reply, decode_reply};
 
-use super::cql_client::run_reactors;
+use super::cql_client::{Client, run_reactors, world_with_system};
 use super::http_client::SECOND_NS;
 use super::pubsub_client::{ask, connect, run, send, world_with};
 use super::world::World;
@@ -72,6 +73,68 @@ fn reads_report_the_expired_keys_that_they_remove() {
         ask(&mut world, &client, &words);
         assert_eq!(received_events(&listener), expected, "{command}");
     }
+}
+
+/// Those of the commands with the same effect, also if the statement is a part of a batch.
+#[test]
+fn statements_about_values_send_events() {
+    let options = [("notify-keyspace-events", "EAn"), ("active-expire", "no")];
+    let mut world = world_with_system(&options);
+    let (listener, client) = (connect(&mut world, 0), connect(&mut world, 0));
+    ask(&mut world, &listener, &["PSUBSCRIBE", "__key*@*__:*"]);
+    let mut cql = Client::start(&mut world, Version::V4, None);
+    let steps: [(&str, &[&str]); 19] = [
+        ("INSERT INTO redis.strings (key, value) VALUES (0x6b, 0x61)", &["new k", "set k"]),
+        ("INSERT INTO redis.strings (key, value) VALUES (0x6b, 0x61) IF NOT EXISTS", &[]),
+        (
+            "UPDATE redis.strings USING TTL 100 SET value = 0x62 WHERE key = 0x6b",
+            &["set k", "expire k"],
+        ),
+        ("INSERT INTO redis.sets (key, member) VALUES (0x6b, 0x61)", &[]), // another type
+        ("DELETE FROM redis.strings WHERE key = 0x6b", &["del k"]),
+        ("DELETE FROM redis.strings WHERE key = 0x6b", &[]),
+        (
+            "INSERT INTO redis.hashes (key, field, value) VALUES (0x68, 0x61, 0x62) USING TTL 100",
+            &["new h", "hset h", "expire h"],
+        ),
+        ("DELETE FROM redis.hashes WHERE key = 0x68 AND field = 0x62", &[]),
+        ("DELETE FROM redis.hashes WHERE key = 0x68 AND field = 0x61", &["hdel h", "del h"]),
+        ("INSERT INTO redis.sets (key, member) VALUES (0x73, 0x61)", &["new s", "sadd s"]),
+        ("INSERT INTO redis.sets (key, member) VALUES (0x73, 0x62)", &["sadd s"]),
+        ("DELETE FROM redis.sets WHERE key = 0x73 AND member = 0x62", &["srem s"]),
+        (
+            "INSERT INTO redis.zsets (key, member, score) VALUES (0x7a, 0x61, 1)",
+            &["new z", "zadd z"],
+        ),
+        (
+            "INSERT INTO redis.lists (key, \"index\", value) VALUES (0x6c, 0, 0x61)",
+            &["new l", "rpush l"],
+        ),
+        ("UPDATE redis.lists SET value = 0x62 WHERE key = 0x6c AND \"index\" = 0", &["lset l"]),
+        ("DELETE FROM redis.lists WHERE key = 0x6c", &["del l"]),
+        (
+            "INSERT INTO redis.series (key, time, value) VALUES (0x74, 1, 0x61)",
+            &["new t", "tsadd t"],
+        ),
+        ("DELETE FROM redis.series WHERE key = 0x74 AND time = 1", &["tsrem t", "del t"]),
+        (
+            "BEGIN BATCH INSERT INTO redis.sets (key, member) VALUES (0x62, 0x61); \
+             DELETE FROM redis.zsets WHERE key = 0x7a; APPLY BATCH",
+            &["new b", "sadd b", "del z"],
+        ),
+    ];
+    for (statement, expected) in steps {
+        cql.query(1, statement);
+        run(&mut world);
+        assert_eq!(received_events(&listener), expected, "{statement}");
+        assert_eq!(cql.ask(&mut world).len(), 1);
+    }
+    ask(&mut world, &client, &["SET", "k", "v", "PXAT", "1"]);
+    received_events(&listener);
+    cql.query(1, "INSERT INTO redis.sets (key, member) VALUES (0x6b, 0x61)");
+    run(&mut world);
+    assert_eq!(received_events(&listener), ["expired k", "new k", "sadd k"]);
+    assert!(ask(&mut world, &client, &["INFO", "stats"]).contains("\r\nexpired_keys:1\r\n"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::commands::context::{
     CommandContext, NO_MEMORY, TOO_MANY_ELEMENTS, copy_cost, integer, is_option,
 };
 use crate::commands::fail::Fail;
-use crate::commands::notices::NEW;
+use crate::config::KeyEvent;
 use crate::engine::rdb::{Storable, Unsupported, put_value, written_type};
 use crate::engine::records::RECORD_BYTES_MAX;
 
@@ -137,7 +137,7 @@ fn restore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         other => Fail::from(other),
     })?;
     cx.locked.set_access(cx.db, key, options.idle_s, options.frequency);
-    cx.announce(NEW, cx.db, key);
+    cx.announce(KeyEvent::NEW, cx.db, key);
     cx.announce(Group::Generic.event("restore"), cx.db, key);
     cx.reply.ok();
     Ok(())

@@ -12,7 +12,6 @@ use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
 use crate::config::KeyEvent;
 
-pub(crate) const EXPIRES: KeyEvent = Group::Generic.event("expire");
 pub(crate) const PERSISTS: KeyEvent = Group::Generic.event("persist");
 
 /// Unit of an argument or of a reply.
@@ -37,7 +36,7 @@ pub(crate) const EXPIRE: Command = Command {
     group: Group::Generic,
     arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
-    events: Events::Each(EXPIRES),
+    events: Events::Each(KeyEvent::EXPIRES),
     keys: &[KeySpec::one(KeyAccess::Update)],
     run: |cx, args| expire(cx, args, Base::Now, Unit::Seconds),
     ..Command::EMPTY

@@ -16,14 +16,12 @@ use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, K
 use crate::commands::context::{CommandContext, is_option};
 use crate::commands::fail::Fail;
 use crate::commands::generic::{Base, Unit};
-use crate::commands::notices::NEW;
 use crate::commands::strings::{ExpiryOption, Moment};
 use crate::config::KeyEvent;
 use crate::engine::expire::FIELDS_EXPIRED;
 
 const SETS: KeyEvent = Group::Hash.event("hset");
 const DELETES: KeyEvent = Group::Hash.event("hdel");
-const KEY_DELETED: KeyEvent = Group::Generic.event("del");
 
 pub(crate) const HGETDEL: Command = Command {
     name: "hgetdel",
@@ -253,13 +251,13 @@ fn set_expired<'f>(
         cx.apply(db, key, Change::HashRemove { fields: Items::Slice(&chosen) })?;
     }
     if is_new {
-        cx.announce(NEW, db, key);
+        cx.announce(KeyEvent::NEW, db, key);
     }
     for event in [SETS, EXPIRES, FIELDS_EXPIRED] {
         cx.announce(event, db, key);
     }
     if !cx.locked.contains(db, key) {
-        cx.announce(KEY_DELETED, db, key);
+        cx.announce(KeyEvent::DELETED, db, key);
     }
     Ok(())
 }

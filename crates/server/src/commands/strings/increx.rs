@@ -8,7 +8,7 @@ use wire::resp::{Args, LongDouble, ReplyWriter, parse_i64_strict};
 
 use super::expiry::{ExpiryOption, Moment, OnlyIf};
 use super::number::{INCREMENTS, INCREMENTS_FLOAT};
-use super::{EXPIRES, GROWS_FAST, PERSISTS, kept_expiry};
+use super::{GROWS_FAST, PERSISTS, kept_expiry};
 use crate::commands::command::{Command, Done, Events, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, is_option};
 use crate::commands::fail::Fail;
@@ -324,7 +324,7 @@ fn set<N: Number>(
         cx.locked.mark_text(cx.db, key);
     }
     if deadline.is_some() {
-        cx.announce(EXPIRES, cx.db, key);
+        cx.announce(KeyEvent::EXPIRES, cx.db, key);
     } else if persists && before.is_some() {
         cx.announce(PERSISTS, cx.db, key);
     }

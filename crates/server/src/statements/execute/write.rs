@@ -22,11 +22,12 @@ use super::change::{Packed, RowChange, When};
 use super::condition::{Current, is_one_partition, reply_applied, reply_refused};
 use super::keys::{Key, partition_keys, table_id};
 use super::ranges::{Rows, rows};
-use super::redis::{self, Elements, KeyChange};
+use super::redis::{self, Elements, KeyChange, KeyChanged};
 use super::values::EvalContext;
+use crate::config::KeyEvent;
 use crate::engine::commit::{Refusal, Unit};
 use crate::engine::gate::Gate;
-use crate::engine::reactor_state::is_gated;
+use crate::engine::reactor_state::{ReactorState, is_gated};
 use crate::engine::records::RECORD_BYTES_MAX;
 use crate::engine::refusal::{NO_REPLICAS, READONLY, READONLY_HUB};
 use crate::engine::running_scripts::FEW_KEYS;
@@ -358,11 +359,12 @@ impl CqlExecutor<'_> {
         }
         let clock = &shared.write_clock;
         let room = self.context.reactor.room.used_bytes_max;
+        let mut events = Vec::new();
         if writes.iter().any(|write| write.plan.is_counter) {
             count(writes, &mut unit, clock, packed, room)?;
         } else {
             let elements_max = self.context.reactor.settings.elements_per_command_max;
-            change(writes, &mut unit, clock, packed, (room, elements_max))?;
+            events = change(writes, &mut unit, clock, packed, (room, elements_max))?;
         }
         // The stamp may also be another reactor's, which is harmless.
         if clock.newest() > newest_before {
@@ -373,7 +375,16 @@ impl CqlExecutor<'_> {
             // Data to delete may already have been removed by a write that a crash could undo.
             seen = newest_gate(writes, &unit);
         }
-        let written = unit.commit(self.context.reactor);
+        let mut gate = Gate::OPEN;
+        unit.commit_then(self.context.reactor, |reactor, written| {
+            if is_gated(client.durability) {
+                gate = written.max(seen);
+            }
+            publish(reactor, shared, &events, gate);
+        });
+        if !events.is_empty() {
+            self.context.reactor.publish_some(shared);
+        }
         if is_conditional {
             reply_applied(&writes[0].plan.table, reply)?;
         } else {
@@ -381,7 +392,18 @@ impl CqlExecutor<'_> {
             let warnings: Vec<&str> = warnings.iter().map(String::as_str).collect();
             reply.void(&warnings)?;
         }
-        Ok(if is_gated(client.durability) { written.max(seen) } else { Gate::OPEN })
+        Ok(gate)
+    }
+}
+
+/// Publishes what statements did to Redis keys.
+fn publish(reactor: &mut ReactorState, shared: &ServerState, events: &[KeyChanged], gate: Gate) {
+    for (key, event) in events {
+        reactor.tally.totals.expired_keys += u64::from(*event == KeyEvent::EXPIRED);
+        reactor.publish_event(shared, *event, redis::DB, key);
+    }
+    if reactor.pubsub.has_deferred() {
+        reactor.queue_deferred(shared, gate);
     }
 }
 
@@ -454,25 +476,28 @@ impl Part<'_> {
 /// Log bytes of a partition's mutation in addition to its key and its writes.
 const PART_BYTES: usize = 64;
 
-/// Computes the effects of all writes, and then applies them. On an error nothing is changed.
+/// Computes the effects of all writes, and then applies them. On an error nothing is changed. Returns
+/// the events of Redis keys.
 fn change(
     writes: &[BoundWrite<'_>],
     unit: &mut Unit<'_>,
     clock: &WriteClock,
     packed: &mut Packed,
     (memory_bytes_max, elements_max): (u64, usize),
-) -> Result<(), CqlError> {
+) -> Result<Vec<KeyChanged>, CqlError> {
     let parts = produce_all(writes, unit, clock, packed)?;
-    let mut encoded = Vec::new();
+    let (mut encoded, mut events) = (Vec::new(), Vec::new());
     if writes.iter().any(BoundWrite::is_redis) {
-        let mut keys = Keys { clock, elements: Elements::new(elements_max), encoded: &mut encoded };
+        let (elements, encoded) = (Elements::new(elements_max), &mut encoded);
+        let mut keys = Keys { clock, elements, encoded, events: &mut events };
         keys.encode_all(writes, unit)?;
     }
     admit(&parts, packed, encoded.len(), unit, memory_bytes_max)?;
     for part in &parts {
         unit.change(&part.mutation(packed)).map_err(failed)?;
     }
-    unit.change_encoded(&encoded).map_err(failed)
+    unit.change_encoded(&encoded).map_err(failed)?;
+    Ok(events)
 }
 
 fn failed(error: store::StoreError) -> CqlError {
@@ -542,6 +567,7 @@ struct Keys<'k> {
     clock: &'k WriteClock,
     elements: Elements,
     encoded: &'k mut Vec<u8>,
+    events: &'k mut Vec<KeyChanged>,
 }
 
 impl Keys<'_> {
@@ -588,8 +614,9 @@ impl Keys<'_> {
         let mut packed = Packed::default();
         write.produce(None, self.clock, &mut packed)?;
         let (table, key) = (&*write.plan.table, locked.key(&key.bytes));
-        let (elements, record) = (&mut self.elements, &mut *self.encoded);
-        KeyChange { table, key, locked, elements, record }.encode(packed.writes().iter())
+        let (elements, record, events) =
+            (&mut self.elements, &mut *self.encoded, &mut *self.events);
+        KeyChange { table, key, locked, elements, record, events }.encode(packed.writes().iter())
     }
 }
 

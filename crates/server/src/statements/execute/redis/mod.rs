@@ -15,7 +15,7 @@ mod write;
 
 pub(super) use gather::Gathering;
 pub(super) use shape::partition;
-pub(super) use write::{Elements, KeyChange};
+pub(super) use write::{Elements, KeyChange, KeyChanged};
 
 /// The database that the keyspace exposes.
 pub(super) const DB: u8 = 0;

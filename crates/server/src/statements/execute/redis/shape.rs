@@ -10,6 +10,7 @@ use store::{
 };
 
 use super::DB;
+use crate::config::{KeyEvent, KeyEvents};
 use crate::statements::execute::ranges::Rows;
 
 /// The type of values that a table exposes.
@@ -35,6 +36,32 @@ impl Shape {
             "series" => Shape::Series,
             other => unreachable!("keyspace redis has no table {other}"),
         }
+    }
+
+    /// The event of the command that writes rows as a statement does.
+    pub(super) fn written(self) -> KeyEvent {
+        let (class, name) = match self {
+            Shape::Strings => (KeyEvents::STRING, "set"),
+            Shape::Hashes => (KeyEvents::HASH, "hset"),
+            Shape::Sets => (KeyEvents::SET, "sadd"),
+            Shape::ZSets => (KeyEvents::ZSET, "zadd"),
+            Shape::Lists => (KeyEvents::LIST, "rpush"),
+            Shape::Series => (KeyEvents::MODULE, "tsadd"),
+        };
+        KeyEvent { class, name }
+    }
+
+    /// The event of the command that removes rows as a statement does; a string has one row.
+    pub(super) fn removed(self) -> Option<KeyEvent> {
+        let (class, name) = match self {
+            Shape::Strings => return None,
+            Shape::Hashes => (KeyEvents::HASH, "hdel"),
+            Shape::Sets => (KeyEvents::SET, "srem"),
+            Shape::ZSets => (KeyEvents::ZSET, "zrem"),
+            Shape::Lists => (KeyEvents::LIST, "lrem"),
+            Shape::Series => (KeyEvents::MODULE, "tsrem"),
+        };
+        Some(KeyEvent { class, name })
     }
 
     pub(super) fn kind(self) -> ValueKind {

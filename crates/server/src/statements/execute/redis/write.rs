@@ -13,8 +13,11 @@ use store::{
 
 use super::DB;
 use super::shape::{Shape, each_row, has_row, list_place, row_timestamp};
+use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::elements::{POINT_COST, SET_COST, copy_cost, may_process};
 use crate::engine::records::RECORD_BYTES_MAX;
+
+const SETS_ITEM: KeyEvent = KeyEvent { class: KeyEvents::LIST, name: "lset" };
 
 /// The effect on rows, in the order of the statement's operations.
 enum Deed<'w> {
@@ -66,6 +69,9 @@ impl Elements {
     }
 }
 
+/// The name of a key and its event.
+pub(in crate::statements::execute) type KeyChanged = (Vec<u8>, KeyEvent);
+
 /// A change to one key by a statement.
 pub(in crate::statements::execute) struct KeyChange<'c, 'l> {
     pub(in crate::statements::execute) table: &'c Table,
@@ -74,6 +80,8 @@ pub(in crate::statements::execute) struct KeyChange<'c, 'l> {
     pub(in crate::statements::execute) elements: &'c mut Elements,
     /// The log record: changes are appended to it, and not applied.
     pub(in crate::statements::execute) record: &'c mut Vec<u8>,
+    /// The events of the changes are appended.
+    pub(in crate::statements::execute) events: &'c mut Vec<KeyChanged>,
 }
 
 impl<'w> KeyChange<'_, '_> {
@@ -101,9 +109,10 @@ impl<'w> KeyChange<'_, '_> {
         }
         if self.locked.is_overdue(DB, self.key) {
             self.change(Change::Delete);
+            self.announce(KeyEvent::EXPIRED);
         }
         if deeds.iter().any(|deed| matches!(deed, Deed::RemoveAll)) {
-            self.change(Change::Delete);
+            self.delete();
         } else if puts {
             self.put(shape, found, &deeds)?;
         } else if let Some(value) = found {
@@ -165,6 +174,15 @@ impl<'w> KeyChange<'_, '_> {
         Mutation::Key { db: DB, key: self.key, change }.encode(self.record);
     }
 
+    fn delete(&mut self) {
+        self.change(Change::Delete);
+        self.announce(KeyEvent::DELETED);
+    }
+
+    fn announce(&mut self, event: KeyEvent) {
+        self.events.push((self.key.bytes.to_vec(), event));
+    }
+
     /// The time at which a key with this expiry expires.
     fn ends(&self, expiry: Option<Expiry>) -> Option<UnixMs> {
         let now_ms = self.locked.params().now().0;
@@ -177,6 +195,9 @@ impl<'w> KeyChange<'_, '_> {
         found: Option<Value<'_>>,
         deeds: &[Deed<'w>],
     ) -> Result<(), CqlError> {
+        if found.is_none() {
+            self.announce(KeyEvent::NEW);
+        }
         let mut rows: Vec<Vec<u8>> = Vec::new();
         let mut cells: Vec<&[u8]> = Vec::new();
         let mut ends = None;
@@ -186,6 +207,10 @@ impl<'w> KeyChange<'_, '_> {
             ends = self.ends(*expiry);
             if shape == Shape::Strings {
                 self.change(Change::Set { value: cell, expiry: ends });
+                self.announce(shape.written());
+                if ends.is_some() {
+                    self.announce(KeyEvent::EXPIRES);
+                }
                 return Ok(());
             }
             if shape == Shape::Series {
@@ -201,15 +226,20 @@ impl<'w> KeyChange<'_, '_> {
         match shape {
             Shape::Strings => {}
             // Each point has an expiry of its own.
-            Shape::Series => return Ok(()),
+            Shape::Series => {
+                self.announce(shape.written());
+                return Ok(());
+            }
             Shape::Hashes => {
                 let pairs = rows.iter().zip(&cells);
                 let pairs: Vec<&[u8]> = pairs.flat_map(|(row, cell)| [&row[..], *cell]).collect();
                 self.change(Change::HashSet { pairs: Items::Slice(&pairs) });
+                self.announce(shape.written());
             }
             Shape::Sets => {
                 let members: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
                 self.change(Change::SetAdd { members: Items::Slice(&members) });
+                self.announce(shape.written());
             }
             Shape::ZSets => {
                 let mut members: Vec<(f64, &[u8])> = Vec::new();
@@ -220,6 +250,7 @@ impl<'w> KeyChange<'_, '_> {
                     members.push((score.ok_or_else(refused)?, row));
                 }
                 self.change(Change::ZSetAdd { members: Scored::Slice(&members) });
+                self.announce(shape.written());
             }
             Shape::Lists => {
                 let before = found.map_or(0, |value| value.len());
@@ -229,6 +260,7 @@ impl<'w> KeyChange<'_, '_> {
         // A key has one expiry time, which is also that of its rows.
         if ends.is_some() {
             self.change(Change::Expire { at: ends });
+            self.announce(KeyEvent::EXPIRES);
         }
         Ok(())
     }
@@ -245,9 +277,11 @@ impl<'w> KeyChange<'_, '_> {
             })?;
             if at < size {
                 self.change(Change::ListSet { index: at as u64, value });
+                self.announce(SETS_ITEM);
                 continue;
             }
             self.change(Change::ListPush { end: End::Back, values: Items::Slice(&[value]) });
+            self.announce(Shape::Lists.written());
             size += 1;
         }
         Ok(())
@@ -263,7 +297,7 @@ impl<'w> KeyChange<'_, '_> {
         if shape == Shape::Strings {
             // A string is one row with an empty key.
             if deeds.iter().any(|deed| deed.removes(&[])) {
-                self.change(Change::Delete);
+                self.delete();
             }
             return Ok(());
         }
@@ -290,8 +324,11 @@ impl<'w> KeyChange<'_, '_> {
         if removed.is_empty() {
             return Ok(());
         }
+        if let Some(event) = shape.removed() {
+            self.announce(event);
+        }
         if removed.len() == value.len() {
-            self.change(Change::Delete);
+            self.delete();
             return Ok(());
         }
         self.elements.spend(removed.len().saturating_mul(SET_COST))?;
