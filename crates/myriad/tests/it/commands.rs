@@ -168,7 +168,7 @@ fn failed_items_are_accounted() {
     let output = run(&[&options[..], &files].concat(), numbers.as_bytes());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(complaint.contains("1 items failed: ids 7"), "{complaint}");
+    assert!(complaint.contains("1 item failed: id 7"), "{complaint}");
     let account = String::from_utf8_lossy(&output.stdout);
     assert!(account.contains("collected  500 tasks, 500 distinct; 1 failed;"), "{account}");
     assert_eq!(text(&results), numbers.replace("\n7\n", "\n"));
@@ -277,7 +277,7 @@ fn a_stopped_run_starts_no_attempt() {
         assert_eq!(part.wait().unwrap().code(), Some(1), "{complaint}");
         assert!(began.elapsed() < Duration::from_secs(15), "{complaint}");
         assert_eq!(text(&attempts), "x", "no attempt follows the signal: {complaint}");
-        let expected = "stopped: 1 lines that were assigned have no result: ids 0 to 0";
+        let expected = "stopped: 1 assigned line has no result: id 0";
         assert!(complaint.contains(expected), "{complaint}");
 
         std::fs::write(&go, "").unwrap();
@@ -408,10 +408,7 @@ fn a_stopped_run_in_order_keeps_what_was_computed() {
     std::fs::write(&go, "").unwrap();
     let complaint = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert!(
-        complaint.contains("stopped: 1 lines that were assigned have no result: ids 0 to 0"),
-        "{complaint}"
-    );
+    assert!(complaint.contains("stopped: 1 assigned line has no result: id 0"), "{complaint}");
     assert_eq!(text(&results), input["1\n".len()..]);
     std::fs::remove_dir_all(&dir).unwrap();
 }
@@ -495,7 +492,7 @@ fn a_continued_run_reports_what_failed_before() {
         let output = run(&[&task[..], &files].concat(), b"");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(complaint.contains("1 items failed: ids 1"), "{complaint}");
+        assert!(complaint.contains("1 item failed: id 1"), "{complaint}");
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }

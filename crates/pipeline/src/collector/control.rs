@@ -27,7 +27,7 @@ pub(super) fn serve<'scope>(
         Ok(stream) => stream,
         Err(reason) => return refuse(link, &reason),
     };
-    let joined = match stream.join(shared, &JoinRequest { epoch, plan }) {
+    let joined = match stream.join(shared, &link, &JoinRequest { epoch, plan }) {
         Ok(joined) => joined,
         Err(LinkError::Refused(reason)) => return refuse(link, &reason),
         Err(error) => return Err(error),

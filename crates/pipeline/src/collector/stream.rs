@@ -17,7 +17,7 @@ use crate::collector::sample::Reservoir;
 use crate::collector::sink::{RecoveredStream, Sink};
 use crate::collector::verify::{Verify, WindowReport, sample_dir};
 use crate::frame::Header;
-use crate::link::LinkError;
+use crate::link::{Link, LinkError};
 use crate::message::Account;
 use crate::task::BatchTask;
 use crate::task::Plan;
@@ -148,6 +148,7 @@ impl Stream {
     pub(super) fn join(
         &self,
         shared: &Shared,
+        link: &Link,
         request: &JoinRequest,
     ) -> Result<JoinReply, LinkError> {
         let refused = |reason: String| Err(LinkError::Refused(reason));
@@ -155,6 +156,10 @@ impl Stream {
             return refused(format!("the tasks of this stream differ: {:?}", self.plan));
         }
         let mut state = self.state.lock();
+        // A generator that was killed must not supersede the one that was started after it.
+        if link.has_peer_ended()? {
+            return Err(LinkError::Closed);
+        }
         let current = state.ledger.epoch();
         let epoch = match request.epoch {
             None => match current.checked_add(1) {

@@ -412,11 +412,12 @@ fn summary(shared: &Shared) -> Result<GeneratorSummary> {
 fn faults(status: &GeneratorStatus, account: &Account, is_drained: bool) -> Vec<String> {
     let mut faults = Vec::new();
     if is_drained && account.distinct < status.next_id {
-        faults.push(format!(
-            "stopped: {} lines that were assigned have no result: {}",
-            status.next_id - account.distinct,
-            name_ranges(&account.missing)
-        ));
+        let lines = match status.next_id - account.distinct {
+            1 => "1 assigned line has".to_owned(),
+            count => format!("{count} assigned lines have"),
+        };
+        let missing = name_ranges(&account.missing);
+        faults.push(format!("stopped: {lines} no result: {missing}"));
     } else if status.in_flight > 0
         || account.distinct != status.next_id
         || !account.missing.is_empty()
@@ -433,18 +434,15 @@ fn faults(status: &GeneratorStatus, account: &Account, is_drained: bool) -> Vec<
         faults.push(format!("{doubled} tasks were counted twice"));
     }
     if account.failed > 0 {
-        let ids = account.failed_ids.iter().take(NAMED_MAX).map(u64::to_string);
-        let ids = ids.collect::<Vec<_>>().join(", ");
-        faults.push(format!("{} items failed: ids {ids}", account.failed));
+        let items = if account.failed == 1 { "item" } else { "items" };
+        let ids = name_ids(&account.failed_ids);
+        faults.push(format!("{} {items} failed: {ids}", account.failed));
     }
     if account.verified_wrong > 0 {
         let checked = account.verified_right.saturating_add(account.verified_wrong);
-        let ids = account.wrong_ids.iter().take(NAMED_MAX).map(u64::to_string);
-        let ids = ids.collect::<Vec<_>>().join(", ");
-        faults.push(format!(
-            "{} of {checked} checked results are wrong: ids {ids}",
-            account.verified_wrong
-        ));
+        let ids = name_ids(&account.wrong_ids);
+        let wrong = account.verified_wrong;
+        faults.push(format!("{wrong} of {checked} checked results are wrong: {ids}"));
     }
     if let Some(found) = uniform::chi_square(&account.sample_positions)
         && found > uniform::CHI_SQUARE_MAX
@@ -459,8 +457,19 @@ fn faults(status: &GeneratorStatus, account: &Account, is_drained: bool) -> Vec<
 
 fn name_ranges(ranges: &[(u64, u64)]) -> String {
     let ranges = ranges.iter().take(NAMED_MAX);
-    let names = ranges.map(|(start, end)| format!("ids {start} to {}", end.saturating_sub(1)));
+    let names = ranges.map(|(start, end)| match end.saturating_sub(1) {
+        last if last == *start => format!("id {start}"),
+        last => format!("ids {start} to {last}"),
+    });
     names.collect::<Vec<_>>().join(", ")
+}
+
+/// Names some ids in order.
+fn name_ids(ids: &[u64]) -> String {
+    let mut ids: Vec<u64> = ids.iter().copied().take(NAMED_MAX).collect();
+    ids.sort_unstable();
+    let names: Vec<String> = ids.iter().map(u64::to_string).collect();
+    format!("{} {}", if names.len() == 1 { "id" } else { "ids" }, names.join(", "))
 }
 
 #[cfg(test)]
@@ -486,14 +495,14 @@ mod tests {
     fn lost_doubled_and_wrong_tasks_are_named() {
         let (status, mut account) = even();
         account.distinct = 90;
-        account.missing = vec![(10, 15), (20, 25)];
+        account.missing = vec![(10, 15), (20, 21)];
         account.verified_right = 5;
         account.verified_wrong = 2;
-        account.wrong_ids = vec![7, 9];
+        account.wrong_ids = vec![9, 7];
         assert_eq!(
             faults(&status, &account, false),
             [
-                "100 tasks generated, 90 collected: lost ids 10 to 14, ids 20 to 24",
+                "100 tasks generated, 90 collected: lost ids 10 to 14, id 20",
                 "10 tasks were counted twice",
                 "2 of 7 checked results are wrong: ids 7, 9",
             ]

@@ -125,11 +125,13 @@ fn receive(shared: &Shared, id: u64, mut link: Link) -> LinkError {
                 let reason = String::from_utf8_lossy(payload).into_owned();
                 if !state.ledger.fail(header.sequence) {
                     drop(state);
-                    shared.fail(format!(
-                        "could not compute tasks {} to {}: {reason}",
-                        header.first_id,
-                        header.ids().end().saturating_sub(1)
-                    ));
+                    let (first, last) = (header.first_id, header.ids().end().saturating_sub(1));
+                    let tasks = if first == last {
+                        format!("task {first}")
+                    } else {
+                        format!("tasks {first} to {last}")
+                    };
+                    shared.fail(format!("could not compute {tasks}: {reason}"));
                     continue;
                 }
                 tracing::warn!(reason, "batch failed; retrying");

@@ -406,6 +406,27 @@ fn a_restarted_collector_without_a_log_fails_the_run() {
     collecting.join().unwrap();
 }
 
+/// It was killed before the collector read its greeting.
+#[test]
+fn a_generator_that_is_gone_does_not_supersede_another() {
+    let (for_results, collector) = listen();
+    let mut gone = Link::connect(collector).unwrap();
+    let hello = Hello::Generator { stream: STREAM, epoch: None, plan: plan() };
+    gone.send_message(Header::control(Kind::Hello, STREAM, 0), &hello).unwrap();
+    drop(gone);
+    let never = Arc::new(AtomicBool::new(false));
+    let collecting = collect(for_results, None, never);
+    let (for_executors, generator) = listen();
+    let over = Arc::new(AtomicBool::new(false));
+    let executing = execute(generator, collector, &over);
+    let summary = run_generator(generate(for_executors, collector, TASKS));
+    over.store(true, Ordering::SeqCst);
+    assert_eq!(summary.epoch, 1);
+    check_account(&summary);
+    executing.join().unwrap().unwrap();
+    collecting.join().unwrap();
+}
+
 /// The first incarnation assigns ids and vanishes; the second completes everything not collected.
 #[test]
 fn a_restarted_generator_resumes() {
