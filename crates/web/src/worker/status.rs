@@ -114,7 +114,6 @@ fn metrics(places: &SlotCounters, state: &State<'_>) -> String {
 fn page(places: &SlotCounters, state: &State<'_>) -> String {
     let mut text = String::from(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
-         <meta http-equiv=\"refresh\" content=\"5\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
          <title>myriad web</title>\n<style>body{font:15px/1.5 system-ui,sans-serif;margin:2rem;\
          color-scheme:light dark}table{border-collapse:collapse}\
@@ -147,9 +146,27 @@ fn page(places: &SlotCounters, state: &State<'_>) -> String {
         let age = age.map_or("-".to_owned(), |age| format!("{age:.1}"));
         let _ = write!(text, "<td>{age}</td>");
     }
-    text.push_str("</tr>\n</tbody></table></main></html>\n");
+    text.push_str("</tr>\n</tbody></table></main>\n<p role=\"status\"></p>\n<script>");
+    text.push_str(UPDATE);
+    text.push_str("</script></html>\n");
     text
 }
+
+/// Replaces the table every 5 s, so that a reader keeps the place on the page.
+const UPDATE: &str = r#"
+setInterval(async () => {
+  const state = document.querySelector("[role=status]");
+  try {
+    const answer = await fetch(location.href);
+    if (!answer.ok) throw new Error(`status ${answer.status}`);
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    document.querySelector("table").replaceWith(page.querySelector("table"));
+    state.textContent = "";
+  } catch (error) {
+    state.textContent = `Not updated: ${error.message}`;
+  }
+}, 5000);
+"#;
 
 #[cfg(test)]
 mod tests {
