@@ -3,104 +3,79 @@
 use crate::types::{Malformed, StreamId, Write};
 use crate::varint::{put_bytes, put_u64, put_varint, take_bytes, take_u64, take_varint};
 
-/// A list of byte strings, either from the caller or as encoded in a log record.
+/// A list of elements, either from the caller or as encoded in a log record.
 #[derive(Debug, Clone, Copy)]
-pub enum Items<'a> {
-    Slice(&'a [&'a [u8]]),
-    /// `count` times: length v, bytes. Checked by [`crate::Mutation::decode`].
+pub enum List<'a, T> {
+    Slice(&'a [T]),
+    /// `count` times [`Element::put`]. Checked by [`crate::Mutation::decode`].
     Packed {
         count: usize,
         bytes: &'a [u8],
     },
 }
 
-impl<'a> Items<'a> {
+/// Byte strings.
+pub type Items<'a> = List<'a, &'a [u8]>;
+/// Members with scores.
+pub type Scored<'a> = List<'a, (f64, &'a [u8])>;
+/// Values of a time series with their timestamps.
+pub type Points<'a> = List<'a, (i64, &'a [u8])>;
+/// Timestamps of a time series.
+pub type Timestamps<'a> = List<'a, i64>;
+/// Writes of one partition.
+pub type Writes<'a> = List<'a, Write<'a>>;
+/// Identifiers of entries of a stream.
+pub type Ids<'a> = List<'a, StreamId>;
+/// Identifiers of entries of a stream with their numbers of deliveries.
+pub type Deliveries<'a> = List<'a, (StreamId, u64)>;
+
+/// An element of a [`List`]. `before` is the previous element, for encodings of a difference.
+pub trait Element<'a>: Copy {
+    fn put(self, before: Option<Self>, out: &mut Vec<u8>);
+    fn take(before: Option<Self>, input: &mut &'a [u8]) -> Result<Self, Malformed>;
+}
+
+impl<T> List<'_, T> {
     pub fn len(&self) -> usize {
         match self {
-            Items::Slice(items) => items.len(),
-            Items::Packed { count, .. } => *count,
+            List::Slice(elements) => elements.len(),
+            List::Packed { count, .. } => *count,
         }
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
-    pub fn iter(self) -> impl Iterator<Item = &'a [u8]> + Clone {
+impl<'a, T: Element<'a>> List<'a, T> {
+    pub fn iter(self) -> impl Iterator<Item = T> + Clone {
         let (slice, mut packed) = match self {
-            Items::Slice(items) => (items, &[][..]),
-            Items::Packed { bytes, .. } => (&[][..], bytes),
+            List::Slice(elements) => (elements, &[][..]),
+            List::Packed { bytes, .. } => (&[][..], bytes),
         };
+        let mut before = None;
         let rest = std::iter::from_fn(move || {
-            (!packed.is_empty()).then(|| take_bytes(&mut packed).expect("checked by decode"))
+            if packed.is_empty() {
+                return None;
+            }
+            before = Some(T::take(before, &mut packed).expect("checked by decode"));
+            before
         });
         slice.iter().copied().chain(rest)
     }
 
     pub(crate) fn encode(self, out: &mut Vec<u8>) {
         put_varint(out, self.len() as u64);
-        self.iter().for_each(|item| put_bytes(out, item));
-    }
-
-    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
-        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
-        let start = *input;
-        for _ in 0..count {
-            take_bytes(input)?;
-        }
-        Ok(Items::Packed { count, bytes: &start[..start.len() - input.len()] })
-    }
-}
-
-/// Members with scores, likewise.
-#[derive(Debug, Clone, Copy)]
-pub enum Scored<'a> {
-    Slice(&'a [(f64, &'a [u8])]),
-    /// `count` times: score f64, length v, bytes. Checked by [`crate::Mutation::decode`].
-    Packed {
-        count: usize,
-        bytes: &'a [u8],
-    },
-}
-
-fn take_scored<'a>(input: &mut &'a [u8]) -> Result<(f64, &'a [u8]), Malformed> {
-    let (score, rest) = input.split_first_chunk::<8>().ok_or(Malformed)?;
-    *input = rest;
-    let score = f64::from_le_bytes(*score);
-    if score.is_nan() {
-        return Err(Malformed);
-    }
-    Ok((score, take_bytes(input)?))
-}
-
-impl<'a> Scored<'a> {
-    pub fn len(&self) -> usize {
         match self {
-            Scored::Slice(items) => items.len(),
-            Scored::Packed { count, .. } => *count,
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn iter(self) -> impl Iterator<Item = (f64, &'a [u8])> {
-        let (slice, mut packed) = match self {
-            Scored::Slice(items) => (items, &[][..]),
-            Scored::Packed { bytes, .. } => (&[][..], bytes),
-        };
-        let rest = std::iter::from_fn(move || {
-            (!packed.is_empty()).then(|| take_scored(&mut packed).expect("checked by decode"))
-        });
-        slice.iter().copied().chain(rest)
-    }
-
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        put_varint(out, self.len() as u64);
-        for (score, member) in self.iter() {
-            out.extend_from_slice(&score.to_le_bytes());
-            put_bytes(out, member);
+            List::Slice(elements) => {
+                let mut before = None;
+                for &element in elements {
+                    element.put(before, out);
+                    before = Some(element);
+                }
+            }
+            List::Packed { bytes, .. } => out.extend_from_slice(bytes),
         }
     }
 
@@ -108,284 +83,98 @@ impl<'a> Scored<'a> {
         let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
         let start = *input;
         for _ in 0..count {
-            take_scored(input)?;
+            T::take(None, input)?;
         }
-        Ok(Scored::Packed { count, bytes: &start[..start.len() - input.len()] })
+        Ok(List::Packed { count, bytes: &start[..start.len() - input.len()] })
     }
-}
-
-/// Values of a time series with their timestamps, likewise.
-#[derive(Debug, Clone, Copy)]
-pub enum Points<'a> {
-    Slice(&'a [(i64, &'a [u8])]),
-    /// `count` times: timestamp i64, length v, bytes. Checked by [`crate::Mutation::decode`].
-    Packed {
-        count: usize,
-        bytes: &'a [u8],
-    },
-}
-
-fn take_point<'a>(input: &mut &'a [u8]) -> Result<(i64, &'a [u8]), Malformed> {
-    Ok((take_u64(input)?.cast_signed(), take_bytes(input)?))
-}
-
-impl<'a> Points<'a> {
-    pub fn len(&self) -> usize {
-        match self {
-            Points::Slice(points) => points.len(),
-            Points::Packed { count, .. } => *count,
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn iter(self) -> impl Iterator<Item = (i64, &'a [u8])> {
-        let (slice, mut packed) = match self {
-            Points::Slice(points) => (points, &[][..]),
-            Points::Packed { bytes, .. } => (&[][..], bytes),
-        };
-        let rest = std::iter::from_fn(move || {
-            (!packed.is_empty()).then(|| take_point(&mut packed).expect("checked by decode"))
-        });
-        slice.iter().copied().chain(rest)
-    }
-
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        put_varint(out, self.len() as u64);
-        for (timestamp, value) in self.iter() {
-            put_u64(out, timestamp.cast_unsigned());
-            put_bytes(out, value);
-        }
-    }
-
-    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
-        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
-        let start = *input;
-        for _ in 0..count {
-            take_point(input)?;
-        }
-        Ok(Points::Packed { count, bytes: &start[..start.len() - input.len()] })
-    }
-}
-
-/// Timestamps of a time series, likewise.
-#[derive(Debug, Clone, Copy)]
-pub enum Timestamps<'a> {
-    Slice(&'a [i64]),
-    /// 8 bytes each.
-    Packed(&'a [[u8; 8]]),
-}
-
-impl<'a> Timestamps<'a> {
-    pub fn len(&self) -> usize {
-        match self {
-            Timestamps::Slice(timestamps) => timestamps.len(),
-            Timestamps::Packed(packed) => packed.len(),
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn iter(self) -> impl Iterator<Item = i64> + use<'a> {
-        let (slice, packed) = match self {
-            Timestamps::Slice(timestamps) => (timestamps, &[][..]),
-            Timestamps::Packed(packed) => (&[][..], packed),
-        };
-        slice.iter().copied().chain(packed.iter().map(|bytes| i64::from_le_bytes(*bytes)))
-    }
-
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        put_varint(out, self.len() as u64);
-        self.iter().for_each(|timestamp| put_u64(out, timestamp.cast_unsigned()));
-    }
-
-    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
-        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
-        let bytes = count.checked_mul(8).ok_or(Malformed)?;
-        let (packed, rest) = input.split_at_checked(bytes).ok_or(Malformed)?;
-        *input = rest;
-        Ok(Timestamps::Packed(packed.as_chunks().0))
-    }
-}
-
-/// Writes of one partition, likewise.
-#[derive(Debug, Clone, Copy)]
-pub enum Writes<'a> {
-    Slice(&'a [Write<'a>]),
-    /// `count` writes. Checked by [`crate::Mutation::decode`].
-    Packed {
-        count: usize,
-        bytes: &'a [u8],
-    },
 }
 
 impl<'a> Writes<'a> {
-    pub fn len(&self) -> usize {
-        match self {
-            Writes::Slice(writes) => writes.len(),
-            Writes::Packed { count, .. } => *count,
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn iter(self) -> impl Iterator<Item = Write<'a>> {
-        let (slice, mut packed) = match self {
-            Writes::Slice(writes) => (writes, &[][..]),
-            Writes::Packed { bytes, .. } => (&[][..], bytes),
-        };
-        let rest = std::iter::from_fn(move || {
-            (!packed.is_empty()).then(|| Write::decode(&mut packed).expect("checked by decode"))
-        });
-        slice.iter().copied().chain(rest)
-    }
-
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        put_varint(out, self.len() as u64);
-        match self {
-            Writes::Slice(writes) => writes.iter().for_each(|write| write.encode(out)),
-            Writes::Packed { bytes, .. } => out.extend_from_slice(bytes),
-        }
-    }
-
-    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
-        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
-        let start = *input;
-        for _ in 0..count {
-            Write::decode(input)?;
-        }
-        Ok(Writes::Packed { count, bytes: &start[..start.len() - input.len()] })
-    }
-
     /// Decodes the output of [`crate::Partition::encode`].
     pub(crate) fn of_partition(mut encoded: &'a [u8]) -> Writes<'a> {
         Writes::decode(&mut encoded).expect("encoded by the partition itself")
     }
 }
 
-/// Identifiers of entries of a stream, likewise.
-#[derive(Debug, Clone, Copy)]
-pub enum Ids<'a> {
-    Slice(&'a [StreamId]),
-    /// `count` times: [`StreamId::encode_after`]. Checked by [`crate::Mutation::decode`].
-    Packed {
-        count: usize,
-        bytes: &'a [u8],
-    },
-}
-
-impl<'a> Ids<'a> {
-    pub fn len(&self) -> usize {
-        match self {
-            Ids::Slice(ids) => ids.len(),
-            Ids::Packed { count, .. } => *count,
-        }
+/// Length v, bytes.
+impl<'a> Element<'a> for &'a [u8] {
+    fn put(self, _: Option<Self>, out: &mut Vec<u8>) {
+        put_bytes(out, self);
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    pub fn iter(self) -> impl Iterator<Item = StreamId> + use<'a> {
-        let (slice, mut packed) = match self {
-            Ids::Slice(ids) => (ids, &[][..]),
-            Ids::Packed { bytes, .. } => (&[][..], bytes),
-        };
-        let mut before = StreamId::MIN;
-        let rest = std::iter::from_fn(move || {
-            (!packed.is_empty()).then(|| {
-                before = StreamId::decode_after(before, &mut packed).expect("checked by decode");
-                before
-            })
-        });
-        slice.iter().copied().chain(rest)
-    }
-
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        put_varint(out, self.len() as u64);
-        let mut before = StreamId::MIN;
-        for id in self.iter() {
-            id.encode_after(before, out);
-            before = id;
-        }
-    }
-
-    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
-        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
-        let start = *input;
-        for _ in 0..count {
-            StreamId::decode_after(StreamId::MIN, input)?;
-        }
-        Ok(Ids::Packed { count, bytes: &start[..start.len() - input.len()] })
+    fn take(_: Option<Self>, input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        take_bytes(input)
     }
 }
 
-/// Identifiers of entries of a stream with their numbers of deliveries, likewise.
-#[derive(Debug, Clone, Copy)]
-pub enum Deliveries<'a> {
-    Slice(&'a [(StreamId, u64)]),
-    /// `count` times: [`StreamId::encode_after`], deliveries v. Checked by
-    /// [`crate::Mutation::decode`].
-    Packed {
-        count: usize,
-        bytes: &'a [u8],
-    },
+/// Score f64, length v, bytes.
+impl<'a> Element<'a> for (f64, &'a [u8]) {
+    fn put(self, _: Option<Self>, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0.to_le_bytes());
+        put_bytes(out, self.1);
+    }
+
+    fn take(_: Option<Self>, input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        let score = f64::from_bits(take_u64(input)?);
+        if score.is_nan() {
+            return Err(Malformed);
+        }
+        Ok((score, take_bytes(input)?))
+    }
 }
 
-fn take_delivery(before: StreamId, input: &mut &[u8]) -> Result<(StreamId, u64), Malformed> {
-    Ok((StreamId::decode_after(before, input)?, take_varint(input)?))
+/// Timestamp i64, length v, bytes.
+impl<'a> Element<'a> for (i64, &'a [u8]) {
+    fn put(self, _: Option<Self>, out: &mut Vec<u8>) {
+        put_u64(out, self.0.cast_unsigned());
+        put_bytes(out, self.1);
+    }
+
+    fn take(_: Option<Self>, input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        Ok((take_u64(input)?.cast_signed(), take_bytes(input)?))
+    }
 }
 
-impl<'a> Deliveries<'a> {
-    pub fn len(&self) -> usize {
-        match self {
-            Deliveries::Slice(entries) => entries.len(),
-            Deliveries::Packed { count, .. } => *count,
-        }
+/// 8 bytes.
+impl Element<'_> for i64 {
+    fn put(self, _: Option<Self>, out: &mut Vec<u8>) {
+        put_u64(out, self.cast_unsigned());
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    fn take(_: Option<Self>, input: &mut &[u8]) -> Result<Self, Malformed> {
+        Ok(take_u64(input)?.cast_signed())
+    }
+}
+
+impl<'a> Element<'a> for Write<'a> {
+    fn put(self, _: Option<Self>, out: &mut Vec<u8>) {
+        self.encode(out);
     }
 
-    pub fn iter(self) -> impl Iterator<Item = (StreamId, u64)> + use<'a> {
-        let (slice, mut packed) = match self {
-            Deliveries::Slice(entries) => (entries, &[][..]),
-            Deliveries::Packed { bytes, .. } => (&[][..], bytes),
-        };
-        let mut before = StreamId::MIN;
-        let rest = std::iter::from_fn(move || {
-            (!packed.is_empty()).then(|| {
-                let entry = take_delivery(before, &mut packed).expect("checked by decode");
-                before = entry.0;
-                entry
-            })
-        });
-        slice.iter().copied().chain(rest)
+    fn take(_: Option<Self>, input: &mut &'a [u8]) -> Result<Self, Malformed> {
+        Write::decode(input)
+    }
+}
+
+/// [`StreamId::encode_after`] the previous identifier.
+impl Element<'_> for StreamId {
+    fn put(self, before: Option<Self>, out: &mut Vec<u8>) {
+        self.encode_after(before.unwrap_or(StreamId::MIN), out);
     }
 
-    pub(crate) fn encode(self, out: &mut Vec<u8>) {
-        put_varint(out, self.len() as u64);
-        let mut before = StreamId::MIN;
-        for (id, deliveries) in self.iter() {
-            id.encode_after(before, out);
-            put_varint(out, deliveries);
-            before = id;
-        }
+    fn take(before: Option<Self>, input: &mut &[u8]) -> Result<Self, Malformed> {
+        StreamId::decode_after(before.unwrap_or(StreamId::MIN), input)
+    }
+}
+
+/// [`StreamId::encode_after`] the previous identifier, deliveries v.
+impl Element<'_> for (StreamId, u64) {
+    fn put(self, before: Option<Self>, out: &mut Vec<u8>) {
+        self.0.put(before.map(|(id, _)| id), out);
+        put_varint(out, self.1);
     }
 
-    pub(crate) fn decode(input: &mut &'a [u8]) -> Result<Self, Malformed> {
-        let count = usize::try_from(take_varint(input)?).map_err(|_| Malformed)?;
-        let start = *input;
-        for _ in 0..count {
-            take_delivery(StreamId::MIN, input)?;
-        }
-        Ok(Deliveries::Packed { count, bytes: &start[..start.len() - input.len()] })
+    fn take(before: Option<Self>, input: &mut &[u8]) -> Result<Self, Malformed> {
+        Ok((StreamId::take(before.map(|(id, _)| id), input)?, take_varint(input)?))
     }
 }

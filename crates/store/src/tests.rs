@@ -494,7 +494,8 @@ fn a_key_whose_fields_have_all_expired_is_not_seen() {
     let pairs: [&[u8]; 4] = [b"f", b"1", b"g", b"2"];
     apply(&store, 0, 3, b"h", Change::HashSet { pairs: Items::Slice(&pairs) }).expect("fits");
     for (field, at) in [(&b"f"[..], 10), (b"g", 20)] {
-        let change = Change::HashExpire { at: Some(UnixMs(at)), fields: Items::Slice(&[field]) };
+        let fields = [field];
+        let change = Change::HashExpire { at: Some(UnixMs(at)), fields: Items::Slice(&fields) };
         apply(&store, 0, 3, b"h", change).expect("fits");
     }
     let key = store.key(b"h");

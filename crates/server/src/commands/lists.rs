@@ -369,8 +369,9 @@ fn move_element(
     cx.reply.bulk(&element);
     // Push before the pop: rotating a list of one element must not delete the list, which would
     // lose its expiry.
-    let values = Items::Slice(&[&element]);
-    cx.change_as(pushed(to), destination, Change::ListPush { end: to, values })?;
+    let values = [&element[..]];
+    let change = Change::ListPush { end: to, values: Items::Slice(&values) };
+    cx.change_as(pushed(to), destination, change)?;
     cx.change_as(popped(from), source, Change::ListPop { end: from, count: 1 })?;
     Ok(true)
 }

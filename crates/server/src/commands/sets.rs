@@ -292,8 +292,8 @@ fn smove(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if is_member && source.bytes != destination.bytes {
         cx.change_as(REMOVED, source, Change::SetRemove { members: Items::Slice(&[member]) })?;
         if is_new {
-            let members = Items::Slice(&[member]);
-            cx.change_as(ADDED, destination, Change::SetAdd { members })?;
+            let members = [member];
+            cx.change_as(ADDED, destination, Change::SetAdd { members: Items::Slice(&members) })?;
         }
     }
     cx.reply.integer(i64::from(is_member));

@@ -226,8 +226,9 @@ fn increment(
         }
         Step::Same => {}
         Step::Add | Step::Update => {
-            let members = Scored::Slice(&[(score, member)]);
-            cx.change_as(INCREMENTED, key, Change::ZSetAdd { members })?;
+            let members = [(score, member)];
+            let change = Change::ZSetAdd { members: Scored::Slice(&members) };
+            cx.change_as(INCREMENTED, key, change)?;
         }
     }
     cx.reply.double(score);
