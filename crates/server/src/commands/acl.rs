@@ -174,16 +174,10 @@ fn genpass(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 }
 
 /// ACL HELP: the subcommands.
-const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of ACL.",
-    since: "6.0.0",
-    group: Group::Server,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: |cx, _| help::reply(cx, &ACL),
-    ..Command::EMPTY
-};
+const HELP: Command =
+    help::subcommand("Lists the subcommands of ACL.", "6.0.0", Group::Server, |cx, _| {
+        help::reply(cx, &ACL)
+    });
 
 /// ACL WHOAMI: the user of this connection.
 const WHOAMI: Command = Command {

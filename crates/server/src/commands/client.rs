@@ -140,20 +140,10 @@ fn getname(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
 }
 
 /// CLIENT HELP: the subcommands.
-const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of CLIENT.",
-    since: "5.0.0",
-    group: Group::Connection,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: list_subcommands,
-    ..Command::EMPTY
-};
-
-fn list_subcommands(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    help::reply(cx, &CLIENT)
-}
+const HELP: Command =
+    help::subcommand("Lists the subcommands of CLIENT.", "5.0.0", Group::Connection, |cx, _| {
+        help::reply(cx, &CLIENT)
+    });
 
 /// CLIENT ID: the id of this connection.
 const ID: Command = Command {

@@ -525,6 +525,8 @@ fn streams_at(args: Args<'_>) -> Option<usize> {
     }
 }
 
+pub(crate) type Run = fn(&mut CommandContext<'_>, Args<'_>) -> Done;
+
 /// One command or subcommand.
 #[derive(Debug)]
 pub(crate) struct Command {
@@ -558,7 +560,7 @@ pub(crate) struct Command {
     pub(crate) script_options: fn(&ServerState, &[u8]) -> Option<ScriptOptions>,
     pub(crate) subcommands: &'static [&'static Command],
     /// `args` starts with the name, or for a subcommand with the container's name.
-    pub(crate) run: fn(&mut CommandContext<'_>, Args<'_>) -> Done,
+    pub(crate) run: Run,
 }
 
 impl Command {

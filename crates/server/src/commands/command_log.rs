@@ -8,7 +8,6 @@ use super::help;
 use crate::engine::command_log::LogKind;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE);
-const HELP_FLAGS: Flags = Flags::LOADING.and(Flags::STALE);
 
 pub(crate) const SLOWLOG: Command = Command {
     name: "slowlog",
@@ -107,16 +106,10 @@ fn reset(cx: &mut CommandContext<'_>, kind: LogKind) -> Done {
     Ok(())
 }
 
-const SLOWLOG_HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of SLOWLOG.",
-    since: "6.2.0",
-    group: Group::Server,
-    arity: 2,
-    flags: HELP_FLAGS,
-    run: |cx, _| help::reply(cx, &SLOWLOG),
-    ..Command::EMPTY
-};
+const SLOWLOG_HELP: Command =
+    help::subcommand("Lists the subcommands of SLOWLOG.", "6.2.0", Group::Server, |cx, _| {
+        help::reply(cx, &SLOWLOG)
+    });
 
 pub(crate) const COMMANDLOG: Command = Command {
     name: "commandlog",
@@ -182,13 +175,7 @@ const COMMANDLOG_RESET: Command = Command {
     ..Command::EMPTY
 };
 
-const COMMANDLOG_HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of COMMANDLOG.",
-    since: "8.1.0",
-    group: Group::Server,
-    arity: 2,
-    flags: HELP_FLAGS,
-    run: |cx, _| help::reply(cx, &COMMANDLOG),
-    ..Command::EMPTY
-};
+const COMMANDLOG_HELP: Command =
+    help::subcommand("Lists the subcommands of COMMANDLOG.", "8.1.0", Group::Server, |cx, _| {
+        help::reply(cx, &COMMANDLOG)
+    });

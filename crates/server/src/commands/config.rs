@@ -229,13 +229,7 @@ fn rewrite(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     Ok(())
 }
 
-const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of CONFIG.",
-    since: "5.0.0",
-    group: Group::Server,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: |cx, _| help::reply(cx, &CONFIG),
-    ..Command::EMPTY
-};
+const HELP: Command =
+    help::subcommand("Lists the subcommands of CONFIG.", "5.0.0", Group::Server, |cx, _| {
+        help::reply(cx, &CONFIG)
+    });

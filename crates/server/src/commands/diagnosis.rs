@@ -14,7 +14,6 @@ use super::registry::REGISTRY;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::LOADING).and(Flags::STALE);
 const LATENCY_ADMIN: Flags = ADMIN.and(Flags::NOSCRIPT);
-const HELP_FLAGS: Flags = Flags::LOADING.and(Flags::STALE);
 
 pub(crate) const LATENCY: Command = Command {
     name: "latency",
@@ -234,16 +233,10 @@ fn cumulative(recorded: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     buckets
 }
 
-const LATENCY_HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of LATENCY.",
-    since: "2.8.13",
-    group: Group::Server,
-    arity: 2,
-    flags: HELP_FLAGS,
-    run: |cx, _| help::reply(cx, &LATENCY),
-    ..Command::EMPTY
-};
+const LATENCY_HELP: Command =
+    help::subcommand("Lists the subcommands of LATENCY.", "2.8.13", Group::Server, |cx, _| {
+        help::reply(cx, &LATENCY)
+    });
 
 #[cfg(test)]
 mod tests {

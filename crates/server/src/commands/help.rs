@@ -1,8 +1,17 @@
 //! HELP subcommands: one implementation for all containers, derived from the command definitions.
-#![expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 
-use super::command::{Command, Done};
+use super::command::{Command, Done, Flags, Group, Run};
 use super::context::CommandContext;
+
+pub(crate) const fn subcommand(
+    summary: &'static str,
+    since: &'static str,
+    group: Group,
+    run: Run,
+) -> Command {
+    let flags = Flags::LOADING.and(Flags::STALE);
+    Command { name: "help", summary, since, group, arity: 2, flags, run, ..Command::EMPTY }
+}
 
 /// Lists the subcommands of a container with their summaries, in the form of Redis's HELP.
 /// Source: Redis 7.2 `networking.c`, `addReplyHelp`.
@@ -15,9 +24,13 @@ pub(crate) fn reply(cx: &mut CommandContext<'_>, container: &Command) -> Done {
         lines.push(line.trim_end().to_owned());
         lines.push(format!("    {}", sub.summary));
     }
+    reply_lines(cx, &lines)
+}
+
+pub(crate) fn reply_lines(cx: &mut CommandContext<'_>, lines: &[impl AsRef<str>]) -> Done {
     cx.reply.array(lines.len());
-    for line in &lines {
-        cx.reply.simple(line);
+    for line in lines {
+        cx.reply.simple(line.as_ref());
     }
-    Ok(())
+    cx.check_reply()
 }

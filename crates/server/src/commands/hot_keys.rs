@@ -26,16 +26,10 @@ pub(crate) const HOTKEYS: Command = Command {
     ..Command::EMPTY
 };
 
-const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of HOTKEYS.",
-    since: "8.6.0",
-    group: Group::Server,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: |cx, _| help::reply(cx, &HOTKEYS),
-    ..Command::EMPTY
-};
+const HELP: Command =
+    help::subcommand("Lists the subcommands of HOTKEYS.", "8.6.0", Group::Server, |cx, _| {
+        help::reply(cx, &HOTKEYS)
+    });
 
 const START: Command = Command {
     name: "start",

@@ -499,15 +499,10 @@ impl<'a> Filter<'a> {
 
 /// COMMAND HELP: the subcommands.
 const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of COMMAND.",
-    since: "5.0.0",
-    group: Group::Server,
-    arity: 2,
-    flags: ALWAYS,
     more_categories: CATEGORIES,
-    run: |cx, _| help::reply(cx, &COMMAND),
-    ..Command::EMPTY
+    ..help::subcommand("Lists the subcommands of COMMAND.", "5.0.0", Group::Server, |cx, _| {
+        help::reply(cx, &COMMAND)
+    })
 };
 
 /// A length, position or count of the table, all far below the limit.

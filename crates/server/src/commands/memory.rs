@@ -171,16 +171,10 @@ fn diagnose(report: &MemoryReport, clients: u64, trackers: &[TrackerState]) -> S
     text
 }
 
-const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of MEMORY.",
-    since: "4.0.0",
-    group: Group::Server,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: |cx, _| help::reply(cx, &MEMORY),
-    ..Command::EMPTY
-};
+const HELP: Command =
+    help::subcommand("Lists the subcommands of MEMORY.", "4.0.0", Group::Server, |cx, _| {
+        help::reply(cx, &MEMORY)
+    });
 
 const MALLOC_STATS: Command = Command {
     name: "malloc-stats",

@@ -42,16 +42,10 @@ pub(crate) const MODULE: Command = Command {
     ..Command::EMPTY
 };
 
-const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of MODULE.",
-    since: "5.0.0",
-    group: Group::Server,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: |cx, _| help::reply(cx, &MODULE),
-    ..Command::EMPTY
-};
+const HELP: Command =
+    help::subcommand("Lists the subcommands of MODULE.", "5.0.0", Group::Server, |cx, _| {
+        help::reply(cx, &MODULE)
+    });
 
 const LIST: Command = Command {
     name: "list",

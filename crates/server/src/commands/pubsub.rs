@@ -345,20 +345,10 @@ fn list_channels(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Don
 }
 
 /// PUBSUB HELP: the subcommands.
-const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of PUBSUB.",
-    since: "6.2.0",
-    group: Group::PubSub,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: list_subcommands,
-    ..Command::EMPTY
-};
-
-fn list_subcommands(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    help::reply(cx, &PUBSUB)
-}
+const HELP: Command =
+    help::subcommand("Lists the subcommands of PUBSUB.", "6.2.0", Group::PubSub, |cx, _| {
+        help::reply(cx, &PUBSUB)
+    });
 
 /// PUBSUB NUMPAT: the number of patterns.
 const NUMPAT: Command = Command {

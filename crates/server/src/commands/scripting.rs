@@ -340,16 +340,10 @@ fn flush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands.",
-    since: "5.0.0",
-    group: Group::Scripting,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: |cx, _| help::reply(cx, &SCRIPT),
-    ..Command::EMPTY
-};
+const HELP: Command =
+    help::subcommand("Lists the subcommands.", "5.0.0", Group::Scripting, |cx, _| {
+        help::reply(cx, &SCRIPT)
+    });
 
 const KILL: Command = Command {
     name: "kill",

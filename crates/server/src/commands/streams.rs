@@ -100,15 +100,6 @@ fn no_group(key: Key<'_>, name: &[u8]) -> Fail {
     Fail::Quoting(parts.concat())
 }
 
-/// Writes the reply of a HELP subcommand.
-fn reply_help(cx: &mut CommandContext<'_>, lines: &[&str]) -> Done {
-    cx.reply.array(lines.len());
-    for line in lines {
-        cx.reply.simple(line);
-    }
-    cx.check_reply()
-}
-
 /// Writes an entry: its identifier, then names and values.
 fn reply_entry(reply: &mut ReplyWriter<'_>, entry: StreamEntry<'_>) {
     reply_entry_parts(reply, entry, 2);

@@ -6,6 +6,7 @@ use wire::resp::Args;
 use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::CommandContext;
 use crate::commands::fail::Fail;
+use crate::commands::help;
 
 pub(crate) const OBJECT: Command = Command {
     name: "object",
@@ -76,16 +77,10 @@ fn object_freq(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 }
 
 /// OBJECT HELP: the subcommands.
-const OBJECT_HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of OBJECT.",
-    since: "6.2.0",
-    group: Group::Generic,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: object_help,
-    ..Command::EMPTY
-};
+const OBJECT_HELP: Command =
+    help::subcommand("Lists the subcommands of OBJECT.", "6.2.0", Group::Generic, |cx, _| {
+        help::reply_lines(cx, &OBJECT_HELP_LINES)
+    });
 
 const OBJECT_HELP_LINES: [&str; 15] = [
     "OBJECT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
@@ -104,14 +99,6 @@ const OBJECT_HELP_LINES: [&str; 15] = [
     "HELP",
     "    Print this help.",
 ];
-
-fn object_help(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    cx.reply.array(OBJECT_HELP_LINES.len());
-    for line in OBJECT_HELP_LINES {
-        cx.reply.simple(line);
-    }
-    Ok(())
-}
 
 /// OBJECT IDLETIME: the time since the last access of a key.
 const OBJECT_IDLETIME: Command = Command {

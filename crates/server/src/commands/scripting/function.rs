@@ -259,16 +259,10 @@ fn join(libraries: &mut Libraries, added: &Libraries, replace: Replace) -> Done 
     added.iter().try_for_each(|library| libraries.add(Arc::clone(library)).map_err(refused))
 }
 
-const HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands.",
-    since: "7.0.0",
-    group: Group::Scripting,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: |cx, _| help::reply(cx, &FUNCTION),
-    ..Command::EMPTY
-};
+const HELP: Command =
+    help::subcommand("Lists the subcommands.", "7.0.0", Group::Scripting, |cx, _| {
+        help::reply(cx, &FUNCTION)
+    });
 
 const KILL: Command = Command {
     name: "kill",

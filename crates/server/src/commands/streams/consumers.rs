@@ -5,10 +5,11 @@ use store::{GroupRead, Key, StreamChange};
 use wire::resp::Args;
 
 use super::ids::parse_id;
-use super::{WRITES, change, create_consumer, no_group, reply_help};
+use super::{WRITES, change, create_consumer, no_group};
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::{Fail, too_many_arguments};
+use crate::commands::help;
 use crate::commands::strings::count;
 
 pub(crate) const XGROUP: Command = Command {
@@ -216,16 +217,10 @@ fn delete_one(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 }
 
 /// XGROUP HELP: the subcommands.
-const XGROUP_HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of XGROUP.",
-    since: "5.0.0",
-    group: Group::Stream,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: |cx, _| reply_help(cx, &HELP_LINES),
-    ..Command::EMPTY
-};
+const XGROUP_HELP: Command =
+    help::subcommand("Lists the subcommands of XGROUP.", "5.0.0", Group::Stream, |cx, _| {
+        help::reply_lines(cx, &HELP_LINES)
+    });
 
 const HELP_LINES: [&str; 17] = [
     "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",

@@ -5,10 +5,11 @@ use wire::resp::{Args, ReplyWriter};
 
 use super::ids::reply_id;
 use super::pending::reply_pending;
-use super::{READS, lag, no_group, reply_entry, reply_help, reply_option};
+use super::{READS, lag, no_group, reply_entry, reply_option};
 use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, ENTRY_COST, integer, is_option};
 use crate::commands::fail::{Fail, too_many_arguments};
+use crate::commands::help;
 use crate::commands::strings::count;
 
 pub(crate) const XINFO: Command = Command {
@@ -251,16 +252,10 @@ fn consumers(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 }
 
 /// XINFO HELP: the subcommands.
-const XINFO_HELP: Command = Command {
-    name: "help",
-    summary: "Lists the subcommands of XINFO.",
-    since: "5.0.0",
-    group: Group::Stream,
-    arity: 2,
-    flags: Flags::LOADING.and(Flags::STALE),
-    run: |cx, _| reply_help(cx, &HELP_LINES),
-    ..Command::EMPTY
-};
+const XINFO_HELP: Command =
+    help::subcommand("Lists the subcommands of XINFO.", "5.0.0", Group::Stream, |cx, _| {
+        help::reply_lines(cx, &HELP_LINES)
+    });
 
 const HELP_LINES: [&str; 9] = [
     "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
