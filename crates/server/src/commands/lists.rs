@@ -56,50 +56,34 @@ pub(crate) const LPUSH: Command = Command {
     flags: GROWS_FAST,
     events: Events::Each(pushed(End::Front)),
     keys: &[KeySpec::one(KeyAccess::Insert)],
-    run: lpush,
+    run: |cx, args| push(cx, args, End::Front),
     ..Command::EMPTY
 };
-
-fn lpush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    push(cx, args, End::Front)
-}
 
 pub(crate) const RPUSH: Command = Command {
     name: "rpush",
     summary: "Appends elements to a list; creates the list if it does not exist.",
     events: Events::Each(pushed(End::Back)),
-    run: rpush,
+    run: |cx, args| push(cx, args, End::Back),
     ..LPUSH
 };
-
-fn rpush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    push(cx, args, End::Back)
-}
 
 pub(crate) const LPUSHX: Command = Command {
     name: "lpushx",
     summary: "Inserts elements at the head of a list if the list exists.",
     since: "2.2.0",
-    run: lpushx,
+    run: |cx, args| push_if_present(cx, args, End::Front),
     ..LPUSH
 };
-
-fn lpushx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    push_if_present(cx, args, End::Front)
-}
 
 pub(crate) const RPUSHX: Command = Command {
     name: "rpushx",
     summary: "Appends elements to a list if the list exists.",
     since: "2.2.0",
     events: Events::Each(pushed(End::Back)),
-    run: rpushx,
+    run: |cx, args| push_if_present(cx, args, End::Back),
     ..LPUSH
 };
-
-fn rpushx(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    push_if_present(cx, args, End::Back)
-}
 
 #[inline]
 fn push(cx: &mut CommandContext<'_>, args: Args<'_>, end: End) -> Done {
@@ -142,25 +126,17 @@ pub(crate) const LPOP: Command = Command {
     flags: WRITES_FAST,
     events: Events::Each(popped(End::Front)),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
-    run: lpop,
+    run: |cx, args| pop(cx, args, End::Front),
     ..Command::EMPTY
 };
-
-fn lpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    pop(cx, args, End::Front)
-}
 
 pub(crate) const RPOP: Command = Command {
     name: "rpop",
     summary: "Removes and returns the last elements of a list, last one first.",
     events: Events::Each(popped(End::Back)),
-    run: rpop,
+    run: |cx, args| pop(cx, args, End::Back),
     ..LPOP
 };
-
-fn rpop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    pop(cx, args, End::Back)
-}
 
 fn pop(cx: &mut CommandContext<'_>, args: Args<'_>, end: End) -> Done {
     let key = cx.key(args.get(1));

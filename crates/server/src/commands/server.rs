@@ -64,13 +64,9 @@ pub(crate) const FLUSHALL: Command = Command {
     events: Events::Chosen,
     tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
     more_categories: &["@keyspace", "@dangerous"],
-    run: flushall,
+    run: |cx, args| flush(cx, args, None),
     ..Command::EMPTY
 };
-
-fn flushall(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    flush(cx, args, None)
-}
 
 /// ASYNC and SYNC are accepted and equivalent: memory is freed outside the locks either way.
 fn flush(cx: &mut CommandContext<'_>, args: Args<'_>, db: Option<u8>) -> Done {

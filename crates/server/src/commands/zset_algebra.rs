@@ -332,13 +332,9 @@ pub(crate) const ZUNION: Command = Command {
     arity: -3,
     flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
     keys: &[KeySpec::counted(1, KeyAccess::Read)],
-    run: zunion,
+    run: |cx, args| reply(cx, args, Operation::Union),
     ..Command::EMPTY
 };
-
-fn zunion(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    reply(cx, args, Operation::Union)
-}
 
 pub(crate) const ZUNIONSTORE: Command = Command {
     name: "zunionstore",
@@ -352,13 +348,9 @@ pub(crate) const ZUNIONSTORE: Command = Command {
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zunionstore")),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
-    run: zunionstore,
+    run: |cx, args| store(cx, args, Operation::Union),
     ..Command::EMPTY
 };
-
-fn zunionstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    store(cx, args, Operation::Union)
-}
 
 pub(crate) const ZINTER: Command = Command {
     name: "zinter",
@@ -371,13 +363,9 @@ pub(crate) const ZINTER: Command = Command {
     arity: -3,
     flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
     keys: &[KeySpec::counted(1, KeyAccess::Read)],
-    run: zinter,
+    run: |cx, args| reply(cx, args, Operation::Intersection),
     ..Command::EMPTY
 };
-
-fn zinter(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    reply(cx, args, Operation::Intersection)
-}
 
 pub(crate) const ZINTERSTORE: Command = Command {
     name: "zinterstore",
@@ -391,13 +379,9 @@ pub(crate) const ZINTERSTORE: Command = Command {
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zinterstore")),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
-    run: zinterstore,
+    run: |cx, args| store(cx, args, Operation::Intersection),
     ..Command::EMPTY
 };
-
-fn zinterstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    store(cx, args, Operation::Intersection)
-}
 
 pub(crate) const ZINTERCARD: Command = Command {
     name: "zintercard",
@@ -433,13 +417,9 @@ pub(crate) const ZDIFF: Command = Command {
     arity: -3,
     flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
     keys: &[KeySpec::counted(1, KeyAccess::Read)],
-    run: zdiff,
+    run: |cx, args| reply(cx, args, Operation::Difference),
     ..Command::EMPTY
 };
-
-fn zdiff(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    reply(cx, args, Operation::Difference)
-}
 
 pub(crate) const ZDIFFSTORE: Command = Command {
     name: "zdiffstore",
@@ -452,13 +432,9 @@ pub(crate) const ZDIFFSTORE: Command = Command {
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zdiffstore")),
     keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
-    run: zdiffstore,
+    run: |cx, args| store(cx, args, Operation::Difference),
     ..Command::EMPTY
 };
-
-fn zdiffstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    store(cx, args, Operation::Difference)
-}
 
 #[cfg(test)]
 mod tests {

@@ -221,13 +221,9 @@ pub(crate) const ZRANGE: Command = Command {
     arity: -4,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zrange,
+    run: |cx, args| range(cx, args, Form::ANY),
     ..Command::EMPTY
 };
-
-fn zrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    range(cx, args, Form::ANY)
-}
 
 pub(crate) const ZREVRANGE: Command = Command {
     name: "zrevrange",
@@ -239,13 +235,9 @@ pub(crate) const ZREVRANGE: Command = Command {
     arity: -4,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zrevrange,
+    run: |cx, args| range(cx, args, Form::fixed(By::Rank, Direction::Reverse)),
     ..Command::EMPTY
 };
-
-fn zrevrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    range(cx, args, Form::fixed(By::Rank, Direction::Reverse))
-}
 
 pub(crate) const ZRANGEBYSCORE: Command = Command {
     name: "zrangebyscore",
@@ -257,13 +249,9 @@ pub(crate) const ZRANGEBYSCORE: Command = Command {
     arity: -4,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zrangebyscore,
+    run: |cx, args| range(cx, args, Form::fixed(By::Score, Direction::Forward)),
     ..Command::EMPTY
 };
-
-fn zrangebyscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    range(cx, args, Form::fixed(By::Score, Direction::Forward))
-}
 
 pub(crate) const ZREVRANGEBYSCORE: Command = Command {
     name: "zrevrangebyscore",
@@ -275,13 +263,9 @@ pub(crate) const ZREVRANGEBYSCORE: Command = Command {
     arity: -4,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zrevrangebyscore,
+    run: |cx, args| range(cx, args, Form::fixed(By::Score, Direction::Reverse)),
     ..Command::EMPTY
 };
-
-fn zrevrangebyscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    range(cx, args, Form::fixed(By::Score, Direction::Reverse))
-}
 
 pub(crate) const ZRANGEBYLEX: Command = Command {
     name: "zrangebylex",
@@ -293,13 +277,9 @@ pub(crate) const ZRANGEBYLEX: Command = Command {
     arity: -4,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zrangebylex,
+    run: |cx, args| range(cx, args, Form::fixed(By::Lex, Direction::Forward)),
     ..Command::EMPTY
 };
-
-fn zrangebylex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    range(cx, args, Form::fixed(By::Lex, Direction::Forward))
-}
 
 pub(crate) const ZREVRANGEBYLEX: Command = Command {
     name: "zrevrangebylex",
@@ -311,13 +291,9 @@ pub(crate) const ZREVRANGEBYLEX: Command = Command {
     arity: -4,
     flags: Flags::READONLY,
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zrevrangebylex,
+    run: |cx, args| range(cx, args, Form::fixed(By::Lex, Direction::Reverse)),
     ..Command::EMPTY
 };
-
-fn zrevrangebylex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    range(cx, args, Form::fixed(By::Lex, Direction::Reverse))
-}
 
 fn range(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
     let query = Query::parse(args.skip(2), form)?;
@@ -386,13 +362,9 @@ pub(crate) const ZCOUNT: Command = Command {
     arity: 4,
     flags: Flags::READONLY.and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zcount,
+    run: |cx, args| count(cx, args, By::Score),
     ..Command::EMPTY
 };
-
-fn zcount(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    count(cx, args, By::Score)
-}
 
 pub(crate) const ZLEXCOUNT: Command = Command {
     name: "zlexcount",
@@ -404,13 +376,9 @@ pub(crate) const ZLEXCOUNT: Command = Command {
     arity: 4,
     flags: Flags::READONLY.and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zlexcount,
+    run: |cx, args| count(cx, args, By::Lex),
     ..Command::EMPTY
 };
-
-fn zlexcount(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    count(cx, args, By::Lex)
-}
 
 fn count(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {
     let bounds = Bounds::parse(by, args.get(2), args.get(3))?;
@@ -431,13 +399,9 @@ pub(crate) const ZREMRANGEBYRANK: Command = Command {
     flags: Flags::WRITE.and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zremrangebyrank")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
-    run: zremrangebyrank,
+    run: |cx, args| remove_range(cx, args, By::Rank),
     ..Command::EMPTY
 };
-
-fn zremrangebyrank(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    remove_range(cx, args, By::Rank)
-}
 
 pub(crate) const ZREMRANGEBYSCORE: Command = Command {
     name: "zremrangebyscore",
@@ -450,13 +414,9 @@ pub(crate) const ZREMRANGEBYSCORE: Command = Command {
     flags: Flags::WRITE.and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zremrangebyscore")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
-    run: zremrangebyscore,
+    run: |cx, args| remove_range(cx, args, By::Score),
     ..Command::EMPTY
 };
-
-fn zremrangebyscore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    remove_range(cx, args, By::Score)
-}
 
 pub(crate) const ZREMRANGEBYLEX: Command = Command {
     name: "zremrangebylex",
@@ -469,13 +429,9 @@ pub(crate) const ZREMRANGEBYLEX: Command = Command {
     flags: Flags::WRITE.and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zremrangebylex")),
     keys: &[KeySpec::one(KeyAccess::Delete)],
-    run: zremrangebylex,
+    run: |cx, args| remove_range(cx, args, By::Lex),
     ..Command::EMPTY
 };
-
-fn zremrangebylex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    remove_range(cx, args, By::Lex)
-}
 
 fn remove_range(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {
     let bounds = Bounds::parse(by, args.get(2), args.get(3))?;

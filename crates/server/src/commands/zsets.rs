@@ -200,13 +200,9 @@ pub(crate) const ZRANK: Command = Command {
     arity: -3,
     flags: Flags::READONLY.and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zrank,
+    run: |cx, args| rank(cx, args, Direction::Forward),
     ..Command::EMPTY
 };
-
-fn zrank(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    rank(cx, args, Direction::Forward)
-}
 
 pub(crate) const ZREVRANK: Command = Command {
     name: "zrevrank",
@@ -218,13 +214,9 @@ pub(crate) const ZREVRANK: Command = Command {
     arity: -3,
     flags: Flags::READONLY.and(Flags::FAST),
     keys: &[KeySpec::one(KeyAccess::Read)],
-    run: zrevrank,
+    run: |cx, args| rank(cx, args, Direction::Reverse),
     ..Command::EMPTY
 };
-
-fn zrevrank(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    rank(cx, args, Direction::Reverse)
-}
 
 fn rank(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction) -> Done {
     if args.len() > 4 {
@@ -272,13 +264,9 @@ pub(crate) const ZPOPMIN: Command = Command {
     flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     events: Events::Each(popped(Direction::Forward)),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
-    run: zpopmin,
+    run: |cx, args| pop(cx, args, Direction::Forward),
     ..Command::EMPTY
 };
-
-fn zpopmin(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    pop(cx, args, Direction::Forward)
-}
 
 pub(crate) const ZPOPMAX: Command = Command {
     name: "zpopmax",
@@ -291,13 +279,9 @@ pub(crate) const ZPOPMAX: Command = Command {
     flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     events: Events::Each(popped(Direction::Reverse)),
     keys: &[KeySpec::one(KeyAccess::ReadDelete)],
-    run: zpopmax,
+    run: |cx, args| pop(cx, args, Direction::Reverse),
     ..Command::EMPTY
 };
-
-fn zpopmax(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    pop(cx, args, Direction::Reverse)
-}
 
 fn pop(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction) -> Done {
     let (count, shape) = match args.len() {

@@ -23,37 +23,25 @@ pub(crate) const INCR: Command = Command {
     flags: GROWS_FAST,
     events: Events::Each(INCREMENTS),
     keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
-    run: incr,
+    run: |cx, args| increment(cx, args, 1),
     ..Command::EMPTY
 };
-
-fn incr(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    increment(cx, args, 1)
-}
 
 pub(crate) const DECR: Command = Command {
     name: "decr",
     summary: "Subtracts one from the integer value of a key; a missing key counts as 0.",
-    run: decr,
+    run: |cx, args| increment(cx, args, -1),
     ..INCR
 };
-
-fn decr(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    increment(cx, args, -1)
-}
 
 pub(crate) const INCRBY: Command = Command {
     name: "incrby",
     syntax: "key increment",
     summary: "Adds a number to the integer value of a key; a missing key counts as 0.",
     arity: 3,
-    run: incrby,
+    run: |cx, args| increment(cx, args, integer(args.get(2))?),
     ..INCR
 };
-
-fn incrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    increment(cx, args, integer(args.get(2))?)
-}
 
 pub(crate) const DECRBY: Command = Command {
     name: "decrby",

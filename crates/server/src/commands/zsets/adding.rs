@@ -131,13 +131,9 @@ pub(crate) const ZADD: Command = Command {
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
     events: Events::Each(Group::SortedSet.event("zadd")),
     keys: &[KeySpec::one(KeyAccess::Update)],
-    run: zadd,
+    run: |cx, args| add(cx, args, 0),
     ..Command::EMPTY
 };
-
-fn zadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    add(cx, args, 0)
-}
 
 pub(crate) const ZINCRBY: Command = Command {
     name: "zincrby",
@@ -150,13 +146,9 @@ pub(crate) const ZINCRBY: Command = Command {
     flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::FAST),
     events: Events::Each(INCREMENTED),
     keys: &[KeySpec::one(KeyAccess::ReadUpdate)],
-    run: zincrby,
+    run: |cx, args| add(cx, args, INCR),
     ..Command::EMPTY
 };
-
-fn zincrby(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
-    add(cx, args, INCR)
-}
 
 fn add(cx: &mut CommandContext<'_>, args: Args<'_>, mut options: u8) -> Done {
     let mut first = 2;
