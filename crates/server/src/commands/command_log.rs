@@ -128,16 +128,12 @@ const COMMANDLOG_GET: Command = Command {
     syntax: "count <SLOW | LARGE-REQUEST | LARGE-REPLY>",
     summary: "Returns the newest entries of a log: the given count, or all with -1.",
     since: "8.1.0",
-    complexity: "O(N) in the number of entries",
-    group: Group::Server,
     arity: 4,
-    flags: ADMIN,
-    tips: &["request_policy:all_nodes", "nondeterministic_output"],
     run: |cx, args| {
         let count = entry_count(args.get(2))?;
         reply_entries(cx, log_kind(args.get(3))?, count)
     },
-    ..Command::EMPTY
+    ..SLOWLOG_GET
 };
 
 // Source: Valkey 8.1 `commandlog.c`, `commandlogGetTypeOrReply`
@@ -153,12 +149,9 @@ const COMMANDLOG_LEN: Command = Command {
     syntax: "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
     summary: "Returns the number of entries of a log.",
     since: "8.1.0",
-    group: Group::Server,
     arity: 3,
-    flags: ADMIN,
-    tips: &["request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"],
     run: |cx, args| reply_len(cx, log_kind(args.get(2))?),
-    ..Command::EMPTY
+    ..SLOWLOG_LEN
 };
 
 const COMMANDLOG_RESET: Command = Command {
@@ -166,13 +159,9 @@ const COMMANDLOG_RESET: Command = Command {
     syntax: "<SLOW | LARGE-REQUEST | LARGE-REPLY>",
     summary: "Empties a log.",
     since: "8.1.0",
-    complexity: "O(N) in the number of entries",
-    group: Group::Server,
     arity: 3,
-    flags: ADMIN,
-    tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
     run: |cx, args| reset(cx, log_kind(args.get(2))?),
-    ..Command::EMPTY
+    ..SLOWLOG_RESET
 };
 
 const COMMANDLOG_HELP: Command =

@@ -70,17 +70,11 @@ fn createdb(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const DELETEDB: Command = Command {
     name: "deletedb",
-    syntax: "name",
     summary: "Removes all keys of a database, and its name. Memory is freed in the background.",
-    since: "YEDIS",
     complexity: "O(N) in the number of keys",
-    group: Group::Server,
-    arity: 2,
     flags: CHANGES,
-    events: Events::Chosen,
-    more_categories: &["@keyspace"],
     run: deletedb,
-    ..Command::EMPTY
+    ..CREATEDB
 };
 
 fn deletedb(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {

@@ -103,15 +103,9 @@ fn latency_reset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 const GRAPH: Command = Command {
     name: "graph",
-    syntax: "event",
     summary: "Draws a text graph of the samples of one kind of event.",
-    since: "2.8.13",
-    group: Group::Server,
-    arity: 3,
-    flags: LATENCY_ADMIN,
-    tips: &["nondeterministic_output", "request_policy:all_nodes", "response_policy:special"],
     run: graph,
-    ..Command::EMPTY
+    ..HISTORY
 };
 
 fn graph(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {

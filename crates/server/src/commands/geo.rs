@@ -149,16 +149,9 @@ fn geohash(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const GEOPOS: Command = Command {
     name: "geopos",
-    syntax: "key [member [member ...]]",
     summary: "Returns the positions of members, longitude first.",
-    since: "3.2.0",
-    complexity: "O(1) for each member",
-    group: Group::Geo,
-    arity: -2,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: geopos,
-    ..Command::EMPTY
+    ..GEOHASH
 };
 
 fn geopos(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {

@@ -159,14 +159,10 @@ pub(crate) const HMGET: Command = Command {
     name: "hmget",
     syntax: "key field [field ...]",
     summary: "Returns the values of one or more fields of a hash.",
-    since: "2.0.0",
     complexity: "O(N) in the number of fields given",
-    group: Group::Hash,
     arity: -3,
-    flags: READS_FAST,
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: hmget,
-    ..Command::EMPTY
+    ..HGET
 };
 
 fn hmget(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
@@ -184,15 +180,10 @@ fn hmget(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const HEXISTS: Command = Command {
     name: "hexists",
-    syntax: "key field",
     summary: "Returns whether a field of a hash exists.",
-    since: "2.0.0",
-    group: Group::Hash,
-    arity: 3,
-    flags: READS_FAST,
     keys: &[KeySpec::one(KeyAccess::Probe)],
     run: hexists,
-    ..Command::EMPTY
+    ..HGET
 };
 
 fn hexists(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
@@ -204,15 +195,10 @@ fn hexists(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const HSTRLEN: Command = Command {
     name: "hstrlen",
-    syntax: "key field",
     summary: "Returns the length of a field's value in bytes.",
     since: "3.2.0",
-    group: Group::Hash,
-    arity: 3,
-    flags: READS_FAST,
-    keys: &[KeySpec::one(KeyAccess::Probe)],
     run: hstrlen,
-    ..Command::EMPTY
+    ..HEXISTS
 };
 
 fn hstrlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {

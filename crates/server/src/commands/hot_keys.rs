@@ -173,10 +173,6 @@ const STOP: Command = Command {
 const RESET: Command = Command {
     name: "reset",
     summary: "Frees the result of a measurement that has ended.",
-    since: "8.6.0",
-    group: Group::Server,
-    arity: 2,
-    flags: ADMIN,
     run: |cx, _| {
         if !cx.shared.key_usage.reset(cx.now.mono) {
             return Err(Fail::text("ERR hotkey tracking session in progress, stop tracking first"));
@@ -184,7 +180,7 @@ const RESET: Command = Command {
         cx.reply.ok();
         Ok(())
     },
-    ..Command::EMPTY
+    ..STOP
 };
 
 const GET: Command = Command {

@@ -246,17 +246,10 @@ fn write_search_head(reply: &mut ReplyWriter<'_>, name: &str, fields: usize) {
 /// COMMAND DOCS: documentation of some commands.
 const DOCS: Command = Command {
     name: "docs",
-    syntax: "[command-name [command-name ...]]",
     summary: "Returns the documentation of the given commands, or of all.",
     since: "7.0.0",
-    complexity: "O(N) in the number of commands",
-    group: Group::Server,
-    arity: -2,
-    flags: ALWAYS,
-    more_categories: CATEGORIES,
-    tips: TIPS,
     run: docs,
-    ..Command::EMPTY
+    ..INFO
 };
 
 fn docs(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {

@@ -71,15 +71,9 @@ fn add(_: &mut CommandContext<'_>, _: Args<'_>) -> Done {
 
 pub(crate) const REMOVE: Command = Command {
     name: "remove",
-    syntax: "hub",
     summary: "Removes a hub from the group of hubs in pika_hub; here an error that names HUB REMOVE.",
-    since: "1.0.0",
-    complexity: "O(1)",
-    group: Group::Server,
-    arity: 2,
-    flags: FLAGS,
     run: remove,
-    ..Command::EMPTY
+    ..ADD
 };
 
 fn remove(_: &mut CommandContext<'_>, _: Args<'_>) -> Done {

@@ -44,13 +44,9 @@ pub(crate) const SPUBLISH: Command = Command {
     summary: "Publishes a message to a shard channel and returns the number of receivers.",
     since: "7.0.0",
     complexity: "O(N) in the subscribers of the channel",
-    group: Group::PubSub,
-    arity: 3,
-    flags: PUBLISH_FLAGS,
     channels: SHARD_CHANNEL,
-    channel_access: ChannelAccess::First,
     run: |cx, args| publish(cx, args, Kind::ShardChannel),
-    ..Command::EMPTY
+    ..PUBLISH
 };
 
 /// Comparison steps that take as long as copying one element.
@@ -100,14 +96,10 @@ pub(crate) const PSUBSCRIBE: Command = Command {
     name: "psubscribe",
     syntax: "pattern [pattern ...]",
     summary: "Subscribes to the channels that match patterns.",
-    since: "2.0.0",
     complexity: "O(N) in the number of patterns",
-    group: Group::PubSub,
-    arity: -2,
-    flags: SUBSCRIBE_FLAGS,
     channel_access: ChannelAccess::Patterns,
     run: |cx, args| subscribe(cx, args, Kind::Pattern),
-    ..Command::EMPTY
+    ..SUBSCRIBE
 };
 
 pub(crate) const SSUBSCRIBE: Command = Command {
@@ -115,14 +107,9 @@ pub(crate) const SSUBSCRIBE: Command = Command {
     syntax: "shardchannel [shardchannel ...]",
     summary: "Subscribes to shard channels.",
     since: "7.0.0",
-    complexity: "O(N) in the number of channels",
-    group: Group::PubSub,
-    arity: -2,
-    flags: SUBSCRIBE_FLAGS,
     channels: SHARD_CHANNELS,
-    channel_access: ChannelAccess::All,
     run: ssubscribe,
-    ..Command::EMPTY
+    ..SUBSCRIBE
 };
 
 // Source: Redis 7.2 `pubsub.c`, `ssubscribeCommand`; the others are allowed in a transaction
@@ -167,13 +154,9 @@ pub(crate) const PUNSUBSCRIBE: Command = Command {
     name: "punsubscribe",
     syntax: "[pattern [pattern ...]]",
     summary: "Unsubscribes from the given patterns, or from all of them.",
-    since: "2.0.0",
     complexity: "O(N) in the number of patterns",
-    group: Group::PubSub,
-    arity: -1,
-    flags: SUBSCRIBE_FLAGS,
     run: |cx, args| unsubscribe(cx, args, Kind::Pattern),
-    ..Command::EMPTY
+    ..UNSUBSCRIBE
 };
 
 pub(crate) const SUNSUBSCRIBE: Command = Command {
@@ -181,13 +164,9 @@ pub(crate) const SUNSUBSCRIBE: Command = Command {
     syntax: "[shardchannel [shardchannel ...]]",
     summary: "Unsubscribes from the given shard channels, or from all of them.",
     since: "7.0.0",
-    complexity: "O(N) in the number of channels",
-    group: Group::PubSub,
-    arity: -1,
-    flags: SUBSCRIBE_FLAGS,
     channels: SHARD_CHANNELS,
     run: |cx, args| unsubscribe(cx, args, Kind::ShardChannel),
-    ..Command::EMPTY
+    ..UNSUBSCRIBE
 };
 
 // Source: Redis 7.2 `pubsub.c`, `pubsubUnsubscribeChannel` and `pubsubUnsubscribeAllChannelsInternal`
@@ -317,15 +296,11 @@ const CHANNELS: Command = Command {
 /// PUBSUB SHARDCHANNELS: shard channels with subscribers.
 const SHARDCHANNELS: Command = Command {
     name: "shardchannels",
-    syntax: "[pattern]",
     summary: "Lists the shard channels with subscribers, optionally filtered by a pattern.",
     since: "7.0.0",
     complexity: "O(N log N) in the number of shard channels",
-    group: Group::PubSub,
-    arity: -2,
-    flags: PUBSUB_FLAGS,
     run: |cx, args| list_channels(cx, args, Kind::ShardChannel),
-    ..Command::EMPTY
+    ..CHANNELS
 };
 
 /// Cost of listing one channel: the names are sorted.
@@ -387,12 +362,8 @@ const SHARDNUMSUB: Command = Command {
     syntax: "[shardchannel [shardchannel ...]]",
     summary: "Counts the subscribers of shard channels.",
     since: "7.0.0",
-    complexity: "O(N) in the number of channels",
-    group: Group::PubSub,
-    arity: -2,
-    flags: PUBSUB_FLAGS,
     run: |cx, args| count_subscribers(cx, args, Kind::ShardChannel),
-    ..Command::EMPTY
+    ..NUMSUB
 };
 
 fn count_subscribers(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {

@@ -54,18 +54,9 @@ fn flushdb(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const FLUSHALL: Command = Command {
     name: "flushall",
-    syntax: "[ASYNC | SYNC]",
     summary: "Removes all keys of all databases. Memory is freed in the background.",
-    since: "1.0.0",
-    complexity: "O(N) in the number of keys",
-    group: Group::Server,
-    arity: -1,
-    flags: Flags::WRITE.and(Flags::ALL_KEYS),
-    events: Events::Chosen,
-    tips: &["request_policy:all_shards", "response_policy:all_succeeded"],
-    more_categories: &["@keyspace", "@dangerous"],
     run: |cx, args| flush(cx, args, None),
-    ..Command::EMPTY
+    ..FLUSHDB
 };
 
 /// ASYNC and SYNC are accepted and equivalent: memory is freed outside the locks either way.

@@ -138,17 +138,12 @@ fn sadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const SREM: Command = Command {
     name: "srem",
-    syntax: "key member [member ...]",
     summary: "Removes members from a set; a set without members is deleted.",
-    since: "1.0.0",
-    complexity: "O(N) in the members given",
-    group: Group::Set,
-    arity: -3,
     flags: Flags::WRITE.and(Flags::FAST),
     events: Events::Each(REMOVED),
     keys: &[KeySpec::one(KeyAccess::Delete)],
     run: srem,
-    ..Command::EMPTY
+    ..SADD
 };
 
 fn srem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {

@@ -206,13 +206,8 @@ pub(crate) const PSETEX: Command = Command {
     syntax: "key milliseconds value",
     summary: "Sets the string value of a key and its expiry in milliseconds.",
     since: "2.6.0",
-    group: Group::String,
-    arity: 4,
-    flags: GROWS,
-    events: SETS,
-    keys: &[KeySpec::one(KeyAccess::Overwrite)],
     run: psetex,
-    ..Command::EMPTY
+    ..SETEX
 };
 
 fn psetex(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {

@@ -196,14 +196,9 @@ pub(crate) const TSRANGEBYTIME: Command = Command {
     name: "tsrangebytime",
     syntax: "key min max",
     summary: "Returns the points of a time series between two timestamps.",
-    since: "YEDIS",
-    complexity: "O(log N + M) in the points of the series and those returned",
-    group: Group::TimeSeries,
     arity: 4,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: |cx, args| range(cx, args, Order::Forward),
-    ..Command::EMPTY
+    ..TSLASTN
 };
 
 pub(crate) const TSREVRANGEBYTIME: Command = Command {

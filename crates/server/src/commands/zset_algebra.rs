@@ -354,33 +354,19 @@ pub(crate) const ZUNIONSTORE: Command = Command {
 
 pub(crate) const ZINTER: Command = Command {
     name: "zinter",
-    syntax: "numkeys key [key ...] [WEIGHTS weight [weight ...]] \
-             [AGGREGATE SUM | MIN | MAX] [WITHSCORES]",
     summary: "Returns the members that several sorted sets have in common.",
-    since: "6.2.0",
     complexity: "O(N*K + M*log M) for the smallest of K inputs and M results",
-    group: Group::SortedSet,
-    arity: -3,
-    flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
-    keys: &[KeySpec::counted(1, KeyAccess::Read)],
     run: |cx, args| reply(cx, args, Operation::Intersection),
-    ..Command::EMPTY
+    ..ZUNION
 };
 
 pub(crate) const ZINTERSTORE: Command = Command {
     name: "zinterstore",
-    syntax: "destination numkeys key [key ...] [WEIGHTS weight [weight ...]] \
-             [AGGREGATE SUM | MIN | MAX]",
     summary: "Stores the members that several sorted sets have in common.",
-    since: "2.0.0",
     complexity: "O(N*K + M*log M) for the smallest of K inputs and M results",
-    group: Group::SortedSet,
-    arity: -4,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zinterstore")),
-    keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
     run: |cx, args| store(cx, args, Operation::Intersection),
-    ..Command::EMPTY
+    ..ZUNIONSTORE
 };
 
 pub(crate) const ZINTERCARD: Command = Command {
@@ -411,14 +397,8 @@ pub(crate) const ZDIFF: Command = Command {
     name: "zdiff",
     syntax: "numkeys key [key ...] [WITHSCORES]",
     summary: "Returns the members of the first sorted set that no other one has.",
-    since: "6.2.0",
-    complexity: "O(N*log N) in the members of all inputs",
-    group: Group::SortedSet,
-    arity: -3,
-    flags: Flags::READONLY.and(Flags::MOVABLEKEYS),
-    keys: &[KeySpec::counted(1, KeyAccess::Read)],
     run: |cx, args| reply(cx, args, Operation::Difference),
-    ..Command::EMPTY
+    ..ZUNION
 };
 
 pub(crate) const ZDIFFSTORE: Command = Command {
@@ -426,14 +406,9 @@ pub(crate) const ZDIFFSTORE: Command = Command {
     syntax: "destination numkeys key [key ...]",
     summary: "Stores the members of the first sorted set that no other one has.",
     since: "6.2.0",
-    complexity: "O(N*log N) in the members of all inputs",
-    group: Group::SortedSet,
-    arity: -4,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::MOVABLEKEYS).and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zdiffstore")),
-    keys: &[KeySpec::range(1, 1, 1, KeyAccess::Overwrite), KeySpec::counted(2, KeyAccess::Read)],
     run: |cx, args| store(cx, args, Operation::Difference),
-    ..Command::EMPTY
+    ..ZUNIONSTORE
 };
 
 #[cfg(test)]

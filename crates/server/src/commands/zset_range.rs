@@ -229,14 +229,8 @@ pub(crate) const ZREVRANGE: Command = Command {
     name: "zrevrange",
     syntax: "key start stop [WITHSCORES]",
     summary: "Returns the members in a range of ranks, highest score first.",
-    since: "1.2.0",
-    complexity: "O(log N + M) for M members returned",
-    group: Group::SortedSet,
-    arity: -4,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: |cx, args| range(cx, args, Form::fixed(By::Rank, Direction::Reverse)),
-    ..Command::EMPTY
+    ..ZRANGE
 };
 
 pub(crate) const ZRANGEBYSCORE: Command = Command {
@@ -244,13 +238,8 @@ pub(crate) const ZRANGEBYSCORE: Command = Command {
     syntax: "key min max [WITHSCORES] [LIMIT offset count]",
     summary: "Returns the members in a range of scores.",
     since: "1.0.5",
-    complexity: "O(log N + M) for M members returned",
-    group: Group::SortedSet,
-    arity: -4,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: |cx, args| range(cx, args, Form::fixed(By::Score, Direction::Forward)),
-    ..Command::EMPTY
+    ..ZRANGE
 };
 
 pub(crate) const ZREVRANGEBYSCORE: Command = Command {
@@ -258,13 +247,8 @@ pub(crate) const ZREVRANGEBYSCORE: Command = Command {
     syntax: "key max min [WITHSCORES] [LIMIT offset count]",
     summary: "Returns the members in a range of scores, highest score first.",
     since: "2.2.0",
-    complexity: "O(log N + M) for M members returned",
-    group: Group::SortedSet,
-    arity: -4,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: |cx, args| range(cx, args, Form::fixed(By::Score, Direction::Reverse)),
-    ..Command::EMPTY
+    ..ZRANGEBYSCORE
 };
 
 pub(crate) const ZRANGEBYLEX: Command = Command {
@@ -272,27 +256,16 @@ pub(crate) const ZRANGEBYLEX: Command = Command {
     syntax: "key min max [LIMIT offset count]",
     summary: "Returns the members between two members, if all scores are equal.",
     since: "2.8.9",
-    complexity: "O(log N + M) for M members returned",
-    group: Group::SortedSet,
-    arity: -4,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: |cx, args| range(cx, args, Form::fixed(By::Lex, Direction::Forward)),
-    ..Command::EMPTY
+    ..ZRANGE
 };
 
 pub(crate) const ZREVRANGEBYLEX: Command = Command {
     name: "zrevrangebylex",
     syntax: "key max min [LIMIT offset count]",
     summary: "Returns the members between two members, last one first.",
-    since: "2.8.9",
-    complexity: "O(log N + M) for M members returned",
-    group: Group::SortedSet,
-    arity: -4,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: |cx, args| range(cx, args, Form::fixed(By::Lex, Direction::Reverse)),
-    ..Command::EMPTY
+    ..ZRANGEBYLEX
 };
 
 fn range(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
@@ -368,16 +341,10 @@ pub(crate) const ZCOUNT: Command = Command {
 
 pub(crate) const ZLEXCOUNT: Command = Command {
     name: "zlexcount",
-    syntax: "key min max",
     summary: "Returns how many members are between two members, if all scores are equal.",
     since: "2.8.9",
-    complexity: "O(log N)",
-    group: Group::SortedSet,
-    arity: 4,
-    flags: Flags::READONLY.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: |cx, args| count(cx, args, By::Lex),
-    ..Command::EMPTY
+    ..ZCOUNT
 };
 
 fn count(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {
@@ -408,14 +375,9 @@ pub(crate) const ZREMRANGEBYSCORE: Command = Command {
     syntax: "key min max",
     summary: "Removes the members in a range of scores.",
     since: "1.2.0",
-    complexity: "O(log N + M*log N) for M members removed",
-    group: Group::SortedSet,
-    arity: 4,
-    flags: Flags::WRITE.and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zremrangebyscore")),
-    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: |cx, args| remove_range(cx, args, By::Score),
-    ..Command::EMPTY
+    ..ZREMRANGEBYRANK
 };
 
 pub(crate) const ZREMRANGEBYLEX: Command = Command {
@@ -423,14 +385,9 @@ pub(crate) const ZREMRANGEBYLEX: Command = Command {
     syntax: "key min max",
     summary: "Removes the members between two members, if all scores are equal.",
     since: "2.8.9",
-    complexity: "O(log N + M*log N) for M members removed",
-    group: Group::SortedSet,
-    arity: 4,
-    flags: Flags::WRITE.and(Flags::COPIES),
     events: Events::Each(Group::SortedSet.event("zremrangebylex")),
-    keys: &[KeySpec::one(KeyAccess::Delete)],
     run: |cx, args| remove_range(cx, args, By::Lex),
-    ..Command::EMPTY
+    ..ZREMRANGEBYRANK
 };
 
 fn remove_range(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {

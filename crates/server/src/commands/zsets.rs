@@ -206,16 +206,9 @@ pub(crate) const ZRANK: Command = Command {
 
 pub(crate) const ZREVRANK: Command = Command {
     name: "zrevrank",
-    syntax: "key member [WITHSCORE]",
     summary: "Returns the rank of a member, counted from the highest score.",
-    since: "2.0.0",
-    complexity: "O(log N)",
-    group: Group::SortedSet,
-    arity: -3,
-    flags: Flags::READONLY.and(Flags::FAST),
-    keys: &[KeySpec::one(KeyAccess::Read)],
     run: |cx, args| rank(cx, args, Direction::Reverse),
-    ..Command::EMPTY
+    ..ZRANK
 };
 
 fn rank(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction) -> Done {
@@ -270,17 +263,10 @@ pub(crate) const ZPOPMIN: Command = Command {
 
 pub(crate) const ZPOPMAX: Command = Command {
     name: "zpopmax",
-    syntax: "key [count]",
     summary: "Removes the members with the highest scores and returns them.",
-    since: "5.0.0",
-    complexity: "O(M*log N) for M members removed",
-    group: Group::SortedSet,
-    arity: -2,
-    flags: Flags::WRITE.and(Flags::FAST).and(Flags::COPIES),
     events: Events::Each(popped(Direction::Reverse)),
-    keys: &[KeySpec::one(KeyAccess::ReadDelete)],
     run: |cx, args| pop(cx, args, Direction::Reverse),
-    ..Command::EMPTY
+    ..ZPOPMIN
 };
 
 fn pop(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction) -> Done {

@@ -57,17 +57,8 @@ fn load(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
 }
 
 /// ACL SAVE: writes all users to the file.
-pub(super) const SAVE: Command = Command {
-    name: "save",
-    summary: "Writes all users to the ACL file.",
-    since: "6.0.0",
-    complexity: "O(N) in the number of users and rules",
-    group: Group::Server,
-    arity: 2,
-    flags: ADMIN_FLAGS,
-    run: save,
-    ..Command::EMPTY
-};
+pub(super) const SAVE: Command =
+    Command { name: "save", summary: "Writes all users to the ACL file.", run: save, ..LOAD };
 
 fn save(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let settings = cx.shared.settings.load();

@@ -160,13 +160,9 @@ pub(super) const LIST: Command = Command {
 pub(super) const USERS: Command = Command {
     name: "users",
     summary: "Lists the names of all users.",
-    since: "6.0.0",
     complexity: "O(N) in the number of users",
-    group: Group::Server,
-    arity: 2,
-    flags: ADMIN_FLAGS,
     run: |cx, _| write_users(cx, |user| user.name.to_vec()),
-    ..Command::EMPTY
+    ..LIST
 };
 
 fn write_users(cx: &mut CommandContext<'_>, text: fn(&User) -> Vec<u8>) -> Done {

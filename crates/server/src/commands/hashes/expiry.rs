@@ -192,15 +192,9 @@ pub(crate) const HPERSIST: Command = Command {
     name: "hpersist",
     syntax: "key FIELDS numfields field [field ...]",
     summary: "Removes the expiry of fields of a hash.",
-    since: "7.4.0",
-    complexity: "O(N) in the number of fields given",
-    group: Group::Hash,
     arity: -5,
-    flags: Flags::WRITE.and(Flags::FAST),
-    events: Events::Chosen,
-    keys: &[KeySpec::one(KeyAccess::Update)],
     run: hpersist,
-    ..Command::EMPTY
+    ..HEXPIRE
 };
 
 fn hpersist(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {

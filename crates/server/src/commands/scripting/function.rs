@@ -132,15 +132,9 @@ const FLUSH: Command = Command {
     name: "flush",
     syntax: "[ASYNC | SYNC]",
     summary: "Removes all libraries.",
-    since: "7.0.0",
-    complexity: LOAD.complexity,
-    group: Group::Scripting,
     arity: -2,
-    flags: CHANGES,
-    events: Events::Chosen,
-    tips: CHANGE_TIPS,
     run: flush,
-    ..Command::EMPTY
+    ..DELETE
 };
 
 fn flush(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
@@ -182,15 +176,9 @@ const RESTORE: Command = Command {
     name: "restore",
     syntax: "serialized-value [FLUSH | APPEND | REPLACE]",
     summary: "Adds the libraries that FUNCTION DUMP returned.",
-    since: "7.0.0",
     complexity: "O(N) in the bytes of the libraries",
-    group: Group::Scripting,
-    arity: -3,
-    flags: CHANGES.and(Flags::DENYOOM),
-    events: Events::Chosen,
-    tips: CHANGE_TIPS,
     run: restore,
-    ..Command::EMPTY
+    ..LOAD
 };
 
 // Source: Redis 7.2 `functions.c`, `functionRestoreCommand`

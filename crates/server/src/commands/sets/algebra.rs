@@ -214,17 +214,10 @@ fn sintercard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const SUNION: Command = Command {
     name: "sunion",
-    syntax: "key [key ...]",
     summary: "Returns the members of the union of several sets.",
-    since: "1.0.0",
     complexity: "O(N) in the members of all sets",
-    group: Group::Set,
-    arity: -2,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Read)],
-    tips: &["nondeterministic_output_order"],
     run: sunion,
-    ..Command::EMPTY
+    ..SINTER
 };
 
 fn sunion(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
@@ -234,20 +227,15 @@ fn sunion(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const SUNIONSTORE: Command = Command {
     name: "sunionstore",
-    syntax: "destination key [key ...]",
     summary: "Stores the members of the union of several sets.",
-    since: "1.0.0",
     complexity: "O(N) in the members of all sets",
-    group: Group::Set,
-    arity: -3,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
     events: Events::Each(Group::Set.event("sunionstore")),
     keys: &[
         KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
         KeySpec::range(2, -1, 1, KeyAccess::Read),
     ],
     run: sunionstore,
-    ..Command::EMPTY
+    ..SINTERSTORE
 };
 
 fn sunionstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
@@ -257,17 +245,9 @@ fn sunionstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const SDIFF: Command = Command {
     name: "sdiff",
-    syntax: "key [key ...]",
     summary: "Returns the members of the first set that no other set has.",
-    since: "1.0.0",
-    complexity: "O(N) in the members of all sets",
-    group: Group::Set,
-    arity: -2,
-    flags: Flags::READONLY,
-    keys: &[KeySpec::range(1, -1, 1, KeyAccess::Read)],
-    tips: &["nondeterministic_output_order"],
     run: sdiff,
-    ..Command::EMPTY
+    ..SUNION
 };
 
 fn sdiff(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
@@ -277,20 +257,10 @@ fn sdiff(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 pub(crate) const SDIFFSTORE: Command = Command {
     name: "sdiffstore",
-    syntax: "destination key [key ...]",
     summary: "Stores the members of the first set that no other set has.",
-    since: "1.0.0",
-    complexity: "O(N) in the members of all sets",
-    group: Group::Set,
-    arity: -3,
-    flags: Flags::WRITE.and(Flags::DENYOOM).and(Flags::COPIES),
     events: Events::Each(Group::Set.event("sdiffstore")),
-    keys: &[
-        KeySpec::range(1, 1, 1, KeyAccess::Overwrite),
-        KeySpec::range(2, -1, 1, KeyAccess::Read),
-    ],
     run: sdiffstore,
-    ..Command::EMPTY
+    ..SUNIONSTORE
 };
 
 fn sdiffstore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
