@@ -483,59 +483,58 @@ impl<'a> ZSetRef<'a> {
         RowsRef { form }
     }
 
-    /// As [`ZSet::lower_bound_score`].
+    /// As [`ZSet::partition_scores`].
+    fn partition_scores(self, before: impl Fn(f64) -> bool) -> usize {
+        match self.form {
+            ZSetForm::Small(small) => small.partition_scores(before),
+            ZSetForm::Other(zset) => zset.partition_scores(before),
+        }
+    }
+
+    /// As [`ZSet::partition_members`].
+    fn partition_members(self, before: impl Fn(&[u8]) -> bool) -> usize {
+        match self.form {
+            ZSetForm::Small(small) => small.partition_members(before),
+            ZSetForm::Other(zset) => zset.partition_members(before),
+        }
+    }
+
+    /// The first rank within a lower bound of scores; `len` if there is none. O(log n).
     pub fn lower_bound_score(self, bound: Bound<f64>) -> usize {
-        match (self.form, bound) {
-            (ZSetForm::Other(zset), _) => zset.lower_bound_score(bound),
-            (ZSetForm::Small(small), Bound::Included(min)) => {
-                small.partition_scores(|score| score < min)
-            }
-            (ZSetForm::Small(small), Bound::Excluded(min)) => {
-                small.partition_scores(|score| score <= min)
-            }
-            (ZSetForm::Small(_), Bound::Unbounded) => 0,
+        match bound {
+            Bound::Included(min) => self.partition_scores(|score| score < min),
+            Bound::Excluded(min) => self.partition_scores(|score| score <= min),
+            Bound::Unbounded => 0,
         }
     }
 
-    /// As [`ZSet::upper_bound_score`].
+    /// The rank just after the last one within an upper bound of scores, so that
+    /// `lower_bound_score(min)..upper_bound_score(max)` are the ranks between two bounds (none if
+    /// its start is greater than its end). O(log n).
     pub fn upper_bound_score(self, bound: Bound<f64>) -> usize {
-        match (self.form, bound) {
-            (ZSetForm::Other(zset), _) => zset.upper_bound_score(bound),
-            (ZSetForm::Small(small), Bound::Included(max)) => {
-                small.partition_scores(|score| score <= max)
-            }
-            (ZSetForm::Small(small), Bound::Excluded(max)) => {
-                small.partition_scores(|score| score < max)
-            }
-            (ZSetForm::Small(small), Bound::Unbounded) => small.len(),
+        match bound {
+            Bound::Included(max) => self.partition_scores(|score| score <= max),
+            Bound::Excluded(max) => self.partition_scores(|score| score < max),
+            Bound::Unbounded => self.len(),
         }
     }
 
-    /// As [`ZSet::lower_bound_lex`].
+    /// As [`ZSetRef::lower_bound_score`], by members. Means something only where all scores are
+    /// equal, as with ZRANGEBYLEX; otherwise it is some rank.
     pub fn lower_bound_lex(self, bound: Bound<&[u8]>) -> usize {
-        match (self.form, bound) {
-            (ZSetForm::Other(zset), _) => zset.lower_bound_lex(bound),
-            (ZSetForm::Small(small), Bound::Included(min)) => {
-                small.partition_members(|member| member < min)
-            }
-            (ZSetForm::Small(small), Bound::Excluded(min)) => {
-                small.partition_members(|member| member <= min)
-            }
-            (ZSetForm::Small(_), Bound::Unbounded) => 0,
+        match bound {
+            Bound::Included(min) => self.partition_members(|member| member < min),
+            Bound::Excluded(min) => self.partition_members(|member| member <= min),
+            Bound::Unbounded => 0,
         }
     }
 
-    /// As [`ZSet::upper_bound_lex`].
+    /// As [`ZSetRef::upper_bound_score`], by members; see [`ZSetRef::lower_bound_lex`].
     pub fn upper_bound_lex(self, bound: Bound<&[u8]>) -> usize {
-        match (self.form, bound) {
-            (ZSetForm::Other(zset), _) => zset.upper_bound_lex(bound),
-            (ZSetForm::Small(small), Bound::Included(max)) => {
-                small.partition_members(|member| member <= max)
-            }
-            (ZSetForm::Small(small), Bound::Excluded(max)) => {
-                small.partition_members(|member| member < max)
-            }
-            (ZSetForm::Small(small), Bound::Unbounded) => small.len(),
+        match bound {
+            Bound::Included(max) => self.partition_members(|member| member <= max),
+            Bound::Excluded(max) => self.partition_members(|member| member < max),
+            Bound::Unbounded => self.len(),
         }
     }
 

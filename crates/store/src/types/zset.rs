@@ -5,7 +5,7 @@
 
 use std::cmp::Ordering;
 use std::iter::{Skip, Take};
-use std::ops::{Bound, Range};
+use std::ops::Range;
 
 use super::packed::{self, Element, Packed};
 use super::ranked::{self, Entry, Place, Ranked};
@@ -313,7 +313,7 @@ impl ZSet {
     }
 
     /// The first rank whose score is not `before`, which must be true for a prefix of all.
-    fn partition_scores(&self, before: impl Fn(f64) -> bool) -> usize {
+    pub(crate) fn partition_scores(&self, before: impl Fn(f64) -> bool) -> usize {
         match &self.form {
             Form::Packed(packed) => {
                 packed.iter().take_while(|bytes| before(split(bytes).0)).count()
@@ -325,7 +325,7 @@ impl ZSet {
     }
 
     /// The first rank whose member is not `before`, which must be true for a prefix of all.
-    fn partition_members(&self, before: impl Fn(&[u8]) -> bool) -> usize {
+    pub(crate) fn partition_members(&self, before: impl Fn(&[u8]) -> bool) -> usize {
         match &self.form {
             Form::Packed(packed) => {
                 packed.iter().take_while(|bytes| before(split(bytes).1)).count()
@@ -333,45 +333,6 @@ impl ZSet {
             Form::Large(large) => {
                 large.order.rank(large.order.partition(|entry| before(large.member(entry))))
             }
-        }
-    }
-
-    /// The first rank within a lower bound of scores; `len` if there is none. O(log n).
-    pub fn lower_bound_score(&self, bound: Bound<f64>) -> usize {
-        match bound {
-            Bound::Included(min) => self.partition_scores(|score| score < min),
-            Bound::Excluded(min) => self.partition_scores(|score| score <= min),
-            Bound::Unbounded => 0,
-        }
-    }
-
-    /// The rank just after the last one within an upper bound of scores, so that
-    /// `lower_bound_score(min)..upper_bound_score(max)` are the ranks between two bounds (none if
-    /// its start is greater than its end). O(log n).
-    pub fn upper_bound_score(&self, bound: Bound<f64>) -> usize {
-        match bound {
-            Bound::Included(max) => self.partition_scores(|score| score <= max),
-            Bound::Excluded(max) => self.partition_scores(|score| score < max),
-            Bound::Unbounded => self.len(),
-        }
-    }
-
-    /// As [`ZSet::lower_bound_score`], by members. Means something only where all scores are equal,
-    /// as with ZRANGEBYLEX; otherwise it is some rank.
-    pub fn lower_bound_lex(&self, bound: Bound<&[u8]>) -> usize {
-        match bound {
-            Bound::Included(min) => self.partition_members(|member| member < min),
-            Bound::Excluded(min) => self.partition_members(|member| member <= min),
-            Bound::Unbounded => 0,
-        }
-    }
-
-    /// As [`ZSet::upper_bound_score`], by members; see [`ZSet::lower_bound_lex`].
-    pub fn upper_bound_lex(&self, bound: Bound<&[u8]>) -> usize {
-        match bound {
-            Bound::Included(max) => self.partition_members(|member| member <= max),
-            Bound::Excluded(max) => self.partition_members(|member| member < max),
-            Bound::Unbounded => self.len(),
         }
     }
 

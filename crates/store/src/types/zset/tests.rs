@@ -1,6 +1,8 @@
 use super::*;
+use crate::ZSetRef;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 type Oracle = BTreeMap<Vec<u8>, f64>;
 
@@ -49,7 +51,7 @@ fn check_account(zset: &ZSet) {
     }
 }
 
-fn check_bounds(zset: &ZSet, rows: &[(&[u8], f64)], at: f64) {
+fn check_bounds(zset: ZSetRef<'_>, rows: &[(&[u8], f64)], at: f64) {
     let first_not = |before: &dyn Fn(f64) -> bool| rows.iter().filter(|row| before(row.1)).count();
     let less = first_not(&|score| score < at);
     let less_or_equal = first_not(&|score| score <= at);
@@ -66,7 +68,7 @@ fn check(zset: &ZSet, oracle: &Oracle, seed: u16) {
     assert_eq!(zset.len(), rows.len());
     assert!(zset.iter().eq(rows.iter().copied()));
     assert!(zset.iter().rev().eq(rows.iter().rev().copied()));
-    check_bounds(zset, &rows, score(seed));
+    check_bounds(zset.into(), &rows, score(seed));
     check_account(zset);
     let (start, end) = (usize::from(seed) % (rows.len() + 2), usize::from(seed / 7));
     let expected = rows.iter().copied().take(end).skip(start);
@@ -195,6 +197,7 @@ proptest! {
         let less = members.range(..at.clone()).count();
         let less_or_equal = members.range(..=at.clone()).count();
         let at = at.as_bytes();
+        let zset = ZSetRef::from(&zset);
         prop_assert_eq!(zset.lower_bound_lex(Bound::Included(at)), less);
         prop_assert_eq!(zset.lower_bound_lex(Bound::Excluded(at)), less_or_equal);
         prop_assert_eq!(zset.upper_bound_lex(Bound::Included(at)), less_or_equal);
