@@ -1,5 +1,7 @@
 //! Type names in statements.
 
+use wire::cql::ColumnType;
+
 use super::lexer::Kind;
 use super::parser::{Parser, QualifiedName, Result};
 
@@ -70,29 +72,30 @@ pub const NATIVES: [(&str, Native); 21] = [
     ("varint", Native::Varint),
 ];
 
-/// The names of Cassandra's classes.
+/// All native types in the order of the enum, with Cassandra's class names and the types of the
+/// protocol.
 // Source: Cassandra 5.0, db.marshal
-const CLASSES: [(&str, Native); 20] = [
-    ("AsciiType", Native::Ascii),
-    ("LongType", Native::Bigint),
-    ("BytesType", Native::Blob),
-    ("BooleanType", Native::Boolean),
-    ("CounterColumnType", Native::Counter),
-    ("SimpleDateType", Native::Date),
-    ("DecimalType", Native::Decimal),
-    ("DoubleType", Native::Double),
-    ("DurationType", Native::Duration),
-    ("FloatType", Native::Float),
-    ("InetAddressType", Native::Inet),
-    ("Int32Type", Native::Int),
-    ("ShortType", Native::Smallint),
-    ("UTF8Type", Native::Text),
-    ("TimeType", Native::Time),
-    ("TimestampType", Native::Timestamp),
-    ("TimeUUIDType", Native::Timeuuid),
-    ("ByteType", Native::Tinyint),
-    ("UUIDType", Native::Uuid),
-    ("IntegerType", Native::Varint),
+pub(crate) static NATIVE_TYPES: [(Native, &str, ColumnType); 20] = [
+    (Native::Ascii, "AsciiType", ColumnType::Ascii),
+    (Native::Bigint, "LongType", ColumnType::Bigint),
+    (Native::Blob, "BytesType", ColumnType::Blob),
+    (Native::Boolean, "BooleanType", ColumnType::Boolean),
+    (Native::Counter, "CounterColumnType", ColumnType::Counter),
+    (Native::Date, "SimpleDateType", ColumnType::Date),
+    (Native::Decimal, "DecimalType", ColumnType::Decimal),
+    (Native::Double, "DoubleType", ColumnType::Double),
+    (Native::Duration, "DurationType", ColumnType::Duration),
+    (Native::Float, "FloatType", ColumnType::Float),
+    (Native::Inet, "InetAddressType", ColumnType::Inet),
+    (Native::Int, "Int32Type", ColumnType::Int),
+    (Native::Smallint, "ShortType", ColumnType::Smallint),
+    (Native::Text, "UTF8Type", ColumnType::Text),
+    (Native::Time, "TimeType", ColumnType::Time),
+    (Native::Timestamp, "TimestampType", ColumnType::Timestamp),
+    (Native::Timeuuid, "TimeUUIDType", ColumnType::Timeuuid),
+    (Native::Tinyint, "ByteType", ColumnType::Tinyint),
+    (Native::Uuid, "UUIDType", ColumnType::Uuid),
+    (Native::Varint, "IntegerType", ColumnType::Varint),
 ];
 /// Classes of older tables whose values have the format of another class.
 const OLDER_CLASSES: [(&str, Native); 2] =
@@ -108,13 +111,15 @@ impl Native {
         let row = NATIVES.iter().find(|(_, native)| *native == self);
         row.map(|(name, _)| *name).expect("every type has a row")
     }
-}
 
-impl Native {
     /// Cassandra's class name, without the package.
     pub(crate) fn class(self) -> &'static str {
-        let row = CLASSES.iter().find(|(_, native)| *native == self);
-        row.map(|(class, _)| *class).expect("every type has a row")
+        NATIVE_TYPES[self as usize].1
+    }
+
+    /// The protocol's description of the type.
+    pub(crate) fn wire(self) -> ColumnType {
+        NATIVE_TYPES[self as usize].2.clone()
     }
 }
 
@@ -161,8 +166,9 @@ fn parse_class(parser: &mut Parser<'_>) -> Option<TypeName> {
         return None;
     }
     if !parser.is_at_symbol("(") {
-        let mut classes = CLASSES.iter().chain(&OLDER_CLASSES);
-        return classes.find(|(known, _)| known == class).map(|(_, of)| TypeName::Native(*of));
+        let classes = NATIVE_TYPES.iter().map(|(native, known, _)| (*known, *native));
+        let found = classes.chain(OLDER_CLASSES).find(|(known, _)| known == class);
+        return found.map(|(_, native)| TypeName::Native(native));
     }
     parser.expect_symbol("(").ok()?;
     let nested =
@@ -282,6 +288,13 @@ mod tests {
             ("vector<float, 0>", "line 1:14 a vector has 1 to 1048576 dimensions"),
         ] {
             assert_eq!(parsed(text).unwrap_err().to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn every_native_type_has_its_place() {
+        for (place, (native, _, _)) in NATIVE_TYPES.iter().enumerate() {
+            assert_eq!(*native as usize, place);
         }
     }
 

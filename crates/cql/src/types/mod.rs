@@ -231,7 +231,7 @@ impl CqlType {
     /// The protocol's description of the type.
     pub fn wire(&self) -> ColumnType {
         match self {
-            CqlType::Native(native) => native_wire(*native),
+            CqlType::Native(native) => native.wire(),
             CqlType::List(element) => ColumnType::List(Box::new(element.wire())),
             CqlType::Set(element) => ColumnType::Set(Box::new(element.wire())),
             CqlType::Map(key, value) => {
@@ -253,31 +253,6 @@ impl CqlType {
             )),
             CqlType::Frozen(inner) => inner.wire(),
         }
-    }
-}
-
-fn native_wire(native: Native) -> ColumnType {
-    match native {
-        Native::Ascii => ColumnType::Ascii,
-        Native::Bigint => ColumnType::Bigint,
-        Native::Blob => ColumnType::Blob,
-        Native::Boolean => ColumnType::Boolean,
-        Native::Counter => ColumnType::Counter,
-        Native::Date => ColumnType::Date,
-        Native::Decimal => ColumnType::Decimal,
-        Native::Double => ColumnType::Double,
-        Native::Duration => ColumnType::Duration,
-        Native::Float => ColumnType::Float,
-        Native::Inet => ColumnType::Inet,
-        Native::Int => ColumnType::Int,
-        Native::Smallint => ColumnType::Smallint,
-        Native::Text => ColumnType::Text,
-        Native::Time => ColumnType::Time,
-        Native::Timestamp => ColumnType::Timestamp,
-        Native::Timeuuid => ColumnType::Timeuuid,
-        Native::Tinyint => ColumnType::Tinyint,
-        Native::Uuid => ColumnType::Uuid,
-        Native::Varint => ColumnType::Varint,
     }
 }
 
