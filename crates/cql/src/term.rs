@@ -1,5 +1,7 @@
 //! Values in statements: constants, markers, collections, calls, arithmetic.
 
+use std::fmt::{self, Display, Formatter};
+
 use super::lexer::Kind;
 use super::parser::{Parser, QualifiedName, Result, string_of};
 use super::type_name::TypeName;
@@ -45,6 +47,21 @@ pub(crate) enum Constant {
     /// Hexadecimal digits.
     Blob(String),
     Duration(String),
+}
+
+impl Display for Constant {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            // In Cassandra's format: a quote inside is not doubled.
+            Constant::String(text) => write!(formatter, "'{text}'"),
+            Constant::Boolean(value) => write!(formatter, "{value}"),
+            Constant::Blob(digits) => write!(formatter, "0x{digits}"),
+            Constant::Integer(text)
+            | Constant::Float(text)
+            | Constant::Uuid(text)
+            | Constant::Duration(text) => formatter.write_str(text),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use super::literal;
 use super::markers::Markers;
 use super::operator;
 use super::resolve::{self, Argument};
-use super::text::{TermText, constant_text};
+use super::text::TermText;
 use super::{BoundValues, Evaluated, Expression};
 use crate::error::CqlError;
 use crate::function::aggregate::Aggregate;
@@ -122,7 +122,7 @@ fn bind_constant(
     cx: &mut TermContext<'_>,
 ) -> Result<Expression, CqlError> {
     let refused = || {
-        let text = constant_text(constant);
+        let text = constant.to_string();
         CqlError::invalid(format!(
             "Invalid {} constant ({}) for \"{}\" of type {}",
             constant::kind(constant),

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::term::{Constant, Term};
+use crate::term::Term;
 
 /// Prints a term. Shorter than the statement's own text where that does not matter.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ impl Display for TermText<'_> {
         let text = match self.0 {
             Term::Null => "NULL".to_owned(),
             Term::Marker(_) => "?".to_owned(),
-            Term::Constant(constant) => constant_text(constant),
+            Term::Constant(constant) => constant.to_string(),
             Term::List(items) => list("[", items, "]"),
             Term::Set(items) => list("{", items, "}"),
             Term::Tuple(items) => list("(", items, ")"),
@@ -49,19 +49,6 @@ impl Display for TermText<'_> {
             Term::Column(name) => name.clone(),
         };
         formatter.write_str(&text)
-    }
-}
-
-/// The constant as written in the statement.
-pub(crate) fn constant_text(constant: &Constant) -> String {
-    match constant {
-        Constant::String(text) => format!("'{text}'"),
-        Constant::Boolean(value) => value.to_string(),
-        Constant::Blob(digits) => format!("0x{digits}"),
-        Constant::Integer(text)
-        | Constant::Float(text)
-        | Constant::Uuid(text)
-        | Constant::Duration(text) => text.clone(),
     }
 }
 

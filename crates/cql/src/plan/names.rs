@@ -6,7 +6,7 @@ use crate::expression::operator::find as find_operator;
 use crate::function::cast;
 use crate::relation::{Comparison, Left, Relation, Right};
 use crate::statements::Selector;
-use crate::term::{Constant, NEGATION, Operator, Term};
+use crate::term::{NEGATION, Term};
 
 /// The column's name in results.
 // Source: Cassandra 5.0, Selectable and its `toString`, AbstractFunctionSelector.getColumnName
@@ -104,7 +104,7 @@ pub(super) fn term(of: &Term) -> String {
     match of {
         Term::Null => "NULL".to_owned(),
         Term::Marker(_) => "?".to_owned(),
-        Term::Constant(constant) => constant_text(constant),
+        Term::Constant(constant) => constant.to_string(),
         Term::List(terms) => format!("[{}]", list(terms)),
         Term::Set(terms) => format!("{{{}}}", list(terms)),
         Term::Map(pairs) => {
@@ -120,28 +120,8 @@ pub(super) fn term(of: &Term) -> String {
         Term::Hint(of, value) => format!("({}){}", type_text(of), term(value)),
         Term::Negative(value) => format!("-{}", term(value)),
         Term::Arithmetic(operator, left, right) => {
-            let symbol = match operator {
-                Operator::Add => '+',
-                Operator::Subtract => '-',
-                Operator::Multiply => '*',
-                Operator::Divide => '/',
-                Operator::Remainder => '%',
-            };
-            format!("{} {symbol} {}", term(left), term(right))
+            format!("{} {} {}", term(left), operator.symbol(), term(right))
         }
         Term::Column(name) => name.clone(),
-    }
-}
-
-fn constant_text(constant: &Constant) -> String {
-    match constant {
-        // In Cassandra's format: a quote inside is not doubled.
-        Constant::String(text) => format!("'{text}'"),
-        Constant::Blob(digits) => format!("0x{digits}"),
-        Constant::Boolean(value) => value.to_string(),
-        Constant::Integer(text)
-        | Constant::Float(text)
-        | Constant::Uuid(text)
-        | Constant::Duration(text) => text.clone(),
     }
 }

@@ -107,7 +107,11 @@ fn tuple_from_text(text: &str, parts: &[CqlType], of: &CqlType) -> Result<Vec<u8
 }
 
 fn wrong_kind(constant: &Constant, native: Native) -> String {
-    let (kind, text) = (kind(constant), text(constant));
+    let text = match constant {
+        Constant::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let kind = kind(constant);
     format!("Invalid {kind} constant ({text}) for type {}", native.name())
 }
 
@@ -125,18 +129,6 @@ pub(crate) fn kind(constant: &Constant) -> &'static str {
         Constant::Uuid(_) => "UUID",
         Constant::Blob(_) => "HEX",
         Constant::Duration(_) => "DURATION",
-    }
-}
-
-fn text(constant: &Constant) -> String {
-    match constant {
-        Constant::Boolean(value) => value.to_string(),
-        Constant::Blob(digits) => format!("0x{digits}"),
-        Constant::String(text)
-        | Constant::Integer(text)
-        | Constant::Float(text)
-        | Constant::Uuid(text)
-        | Constant::Duration(text) => text.clone(),
     }
 }
 
