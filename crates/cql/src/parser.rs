@@ -225,19 +225,17 @@ impl<'a> Parser<'a> {
         Ok(items)
     }
 
-    /// One or more in brackets. Repeated and trailing commas are allowed.
+    /// One or more in parentheses. Repeated and trailing commas are allowed.
     // Source: Cassandra 5.0, Parser.g: tableDefinition and createTypeStatement
     pub(crate) fn bracketed_loosely<T>(
         &mut self,
-        open: &str,
-        close: &str,
         mut item: impl FnMut(&mut Self) -> Result<T>,
     ) -> Result<Vec<T>> {
-        self.expect_symbol(open)?;
+        self.expect_symbol("(")?;
         let mut items = vec![item(self)?];
-        while !self.take_symbol(close) {
+        while !self.take_symbol(")") {
             self.expect_symbol(",")?;
-            if !self.is_at_symbol(",") && !self.is_at_symbol(close) {
+            if !self.is_at_symbol(",") && !self.is_at_symbol(")") {
                 items.push(item(self)?);
             }
         }

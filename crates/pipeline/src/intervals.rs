@@ -93,15 +93,6 @@ impl Intervals {
         self.ranges.last().map_or(0, |(_, end)| *end)
     }
 
-    /// Returns the end of the run of elements that begins at `start`.
-    pub fn contiguous_from(&self, start: u64) -> u64 {
-        let at = self.ranges.partition_point(|(_, end)| *end <= start);
-        match self.ranges.get(at) {
-            Some((first, end)) if *first <= start => *end,
-            _ => start,
-        }
-    }
-
     /// Returns the gaps below `end`, in order.
     pub fn gaps(&self, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let starts = std::iter::once(0).chain(self.ranges.iter().map(|range| range.1));
@@ -148,7 +139,7 @@ mod tests {
             assert_eq!(set.add(range.clone()), expected, "{range:?}");
         }
         assert_eq!(set.ranges(), [(0, 40)]);
-        assert_eq!((set.total(), set.end(), set.contiguous_from(5)), (40, 40, 40));
+        assert_eq!((set.total(), set.end()), (40, 40));
         assert_eq!(set.gaps(50).collect::<Vec<_>>(), [(40, 50)]);
     }
 
@@ -185,10 +176,6 @@ mod tests {
                 let missing: Vec<u64> = set.gaps(70).flat_map(|(start, end)| start..end).collect();
                 let expected: Vec<u64> = (0..70).filter(|id| !naive.contains(id)).collect();
                 prop_assert_eq!(missing, expected);
-                for id in 0..70 {
-                    let end = (id..=70).find(|id| !naive.contains(id)).unwrap();
-                    prop_assert_eq!(set.contiguous_from(id), end);
-                }
             }
         }
     }

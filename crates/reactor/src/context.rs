@@ -167,11 +167,6 @@ impl<M> Links<M> {
         self.mailboxes.len()
     }
 
-    /// The number of reactors that serve all connections.
-    pub fn regular_reactors(&self) -> usize {
-        self.group_state.regular().len()
-    }
-
     pub fn mailboxes(&self) -> &[Mailbox<M>] {
         &self.mailboxes
     }

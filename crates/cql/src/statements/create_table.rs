@@ -41,7 +41,7 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
         clustering_order: Vec::new(),
         options: Options::new(),
     };
-    parser.bracketed_loosely("(", ")", |parser| parse_item(parser, &mut table))?;
+    parser.bracketed_loosely(|parser| parse_item(parser, &mut table))?;
     if parser.take_word("with") {
         parse_property(parser, &mut table)?;
         while parser.take_word("and") {

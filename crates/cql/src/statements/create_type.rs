@@ -15,6 +15,6 @@ pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
     let if_not_exists = parser.if_not_exists();
     let name = parser.qualified_name()?;
     let field = |parser: &mut Parser<'_>| Ok((parser.name()?, TypeName::parse(parser)?));
-    let fields = parser.bracketed_loosely("(", ")", field)?;
+    let fields = parser.bracketed_loosely(field)?;
     Ok(Statement::CreateType(CreateType { name, if_not_exists, fields }))
 }

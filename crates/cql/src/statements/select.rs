@@ -55,11 +55,11 @@ pub(crate) enum Selector {
 
 pub(super) fn parse(parser: &mut Parser<'_>) -> Result<Statement> {
     // JSON and DISTINCT are also valid names: `SELECT json FROM t`.
-    let is_json = parser.is_at_word("json") && begins_column(parser, 1);
+    let is_json = parser.is_at_word("json") && begins_column(parser);
     if is_json {
         parser.take();
     }
-    let is_distinct = parser.is_at_word("distinct") && begins_column(parser, 1);
+    let is_distinct = parser.is_at_word("distinct") && begins_column(parser);
     if is_distinct {
         parser.take();
     }
@@ -113,9 +113,9 @@ fn skip_timeout(parser: &mut Parser<'_>) -> Result<()> {
     }
 }
 
-/// Whether the token `ahead` begins a column, and does not continue one.
-fn begins_column(parser: &Parser<'_>, ahead: usize) -> bool {
-    let token = parser.peek_at(ahead);
+/// Whether the next token but one begins a column, and does not continue one.
+fn begins_column(parser: &Parser<'_>) -> bool {
+    let token = parser.peek_at(1);
     match token.kind {
         Kind::Word => !token.is_word("from") && !token.is_word("as"),
         Kind::Symbol => token.text == "*",

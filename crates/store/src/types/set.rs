@@ -339,9 +339,7 @@ mod tests {
     }
 
     fn bytes(member: Scalar<'_>) -> Vec<u8> {
-        let mut out = Vec::new();
-        member.write_to(&mut out);
-        out
+        member.with_bytes(<[u8]>::to_vec)
     }
 
     fn check(set: &Set, oracle: &Oracle) {

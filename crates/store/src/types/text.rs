@@ -26,11 +26,6 @@ impl Scalar<'_> {
     pub fn with_bytes<R>(&self, f: impl FnOnce(&[u8]) -> R) -> R {
         f(self.as_bytes(&mut itoa::Buffer::new()))
     }
-
-    /// Appends the bytes.
-    pub fn write_to(&self, out: &mut Vec<u8>) {
-        self.with_bytes(|bytes| out.extend_from_slice(bytes));
-    }
 }
 
 /// The number whose decimal text is exactly these bytes: no sign but a minus, no leading zeros.

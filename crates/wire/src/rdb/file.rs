@@ -131,11 +131,6 @@ impl<R: Read> FileReader<R> {
         self.input.offset()
     }
 
-    /// The source of the bytes, with what follows the file.
-    pub fn into_source(self) -> R {
-        self.input.into_source()
-    }
-
     /// The next item. `None`: the end, and the checksum is right.
     // Source: Redis 7.2 `rdb.c`, `rdbLoadRioWithLoadingCtx`
     pub fn read_item(&mut self) -> Result<Option<Item>, RdbError> {

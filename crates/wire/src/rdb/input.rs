@@ -106,10 +106,6 @@ impl<R: Read> Input<R> {
         self.checksum.value()
     }
 
-    pub(super) fn into_source(self) -> R {
-        self.from
-    }
-
     pub(super) fn malformed(&self, what: &'static str) -> RdbError {
         RdbError::Malformed { offset: self.offset, what }
     }
