@@ -22,6 +22,7 @@ use crate::engine::named_databases;
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::room::UNCHECKED_BYTES_MAX;
 use crate::engine::server_state::ServerState;
+use crate::engine::stored_rows;
 
 /// The context of one command.
 #[derive(Debug)]
@@ -189,15 +190,15 @@ impl CommandContext<'_> {
 
     /// Gives a database a name. Requires [`super::command::Flags::ALL_KEYS`].
     pub(crate) fn name_database(&mut self, name: &[u8], db: u8) -> Done {
-        let newest = named_databases::newest(&self.locked);
-        named_databases::add(newest, name, db, |mutation| self.locked.change(mutation))?;
+        let timestamp = stored_rows::next_timestamp(&self.locked, named_databases::STORED);
+        named_databases::add(timestamp, name, db, |mutation| self.locked.change(mutation))?;
         Ok(())
     }
 
     /// Removes the name of a database. Requires [`super::command::Flags::ALL_KEYS`].
     pub(crate) fn unname_database(&mut self, name: &[u8]) -> Done {
-        let newest = named_databases::newest(&self.locked);
-        named_databases::remove(newest, name, |mutation| self.locked.change(mutation))?;
+        let timestamp = stored_rows::next_timestamp(&self.locked, named_databases::STORED);
+        named_databases::remove(timestamp, name, |mutation| self.locked.change(mutation))?;
         Ok(())
     }
 

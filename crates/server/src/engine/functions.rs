@@ -1,15 +1,13 @@
 //! Libraries of functions, which all reactors share: their source texts, and the names of their
 //! functions.
 //!
-//! The texts are rows of a partition that no table of CQL has: the row's key is the library's name,
-//! and its only cell the text. So a change is a mutation in the log like any other, and snapshots
-//! contain the libraries. The partition's stripe is locked by every change.
+//! The texts are [`stored_rows`]: the row's key is the library's name, and its cell the text. The
+//! partition's stripe is locked by every change.
 //!
 //! Each reactor compiles the libraries whose functions it runs; [`Libraries::generation`] shows it
 //! that they have changed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,12 +15,12 @@ use arc_swap::ArcSwap;
 use base::memory::Tracker;
 use foldhash::fast::FixedState;
 use store::{
-    CellValue, Keyspace, Locked, Mutation, Params, Partition, PartitionKey, RowKey, Seconds, Stamp,
-    StoreError, TableId, Timestamp, Write, Writes,
+    Keyspace, Mutation, Params, PartitionKey, StoreError, TableId, Timestamp, Write, Writes,
 };
 
 use crate::engine::gate::Gate;
 use crate::engine::scripts::{Routine, ScriptOptions};
+use crate::engine::stored_rows;
 
 /// The place of all libraries. The identifier is part of the log's format; no table of CQL has it,
 /// since its version is not that of generated ones.
@@ -31,14 +29,6 @@ pub(crate) const STORED: PartitionKey<'static> = PartitionKey {
     token: 0,
     bytes: b"libraries",
 };
-
-/// The cell of a library's text.
-const TEXT_COLUMN: u32 = 0;
-
-/// Deletions are dropped at once, because all timestamps are taken under the lock: one of this time
-/// is older than [`DROPPED_BEFORE`].
-const DELETED_AT: Seconds = 0;
-const DROPPED_BEFORE: Seconds = 1;
 
 /// Maximum number of libraries, of functions, and of bytes of both. A change copies the table of
 /// all, and every interpreter may compile all.
@@ -227,25 +217,16 @@ impl Libraries {
         removed + added + ROW_BYTES
     }
 
-    /// Passes the mutations of a change to `apply`, under the lock of [`stored_hash`]. `newest`: see
-    /// [`newest`].
+    /// Passes the mutations of a change to `apply`, under the lock of [`stored_hash`].
     pub(crate) fn store(
         &self,
         new: &Libraries,
-        newest: Option<Timestamp>,
+        timestamp: Timestamp,
         mut apply: impl FnMut(&Mutation<'_>) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
-        let timestamp = newest.map_or(1, |newest| newest + 1);
         let (removed, added) = self.changes_to(new);
-        let stamp = Stamp { timestamp, at: DELETED_AT };
-        let deletions = removed.iter().map(|row| Write::DeleteRow { row, stamp });
-        let texts = added.iter().map(|library| Write::Cell {
-            row: RowKey::Clustering(&library.name),
-            column: TEXT_COLUMN,
-            item: None,
-            timestamp,
-            value: CellValue::Live { bytes: &library.text, expiry: None },
-        });
+        let deletions = removed.iter().map(|row| stored_rows::delete(row, timestamp));
+        let texts = added.iter().map(|it| stored_rows::put(&it.name, &it.text, timestamp));
         let writes: Vec<Write<'_>> = deletions.chain(texts).collect();
         if writes.is_empty() {
             return Ok(());
@@ -254,26 +235,13 @@ impl Libraries {
         if removed.is_empty() {
             return Ok(());
         }
-        let (now, gc_before) = (DELETED_AT, DROPPED_BEFORE);
-        apply(&Mutation::Purge { key: STORED, now, gc_before })
+        apply(&stored_rows::purge(STORED))
     }
-}
-
-/// The newest timestamp of the stored libraries.
-pub(crate) fn newest(locked: &Locked<'_>) -> Option<Timestamp> {
-    locked.partition(STORED).and_then(Partition::newest_of_all)
 }
 
 /// Names and texts of the stored libraries.
 pub(crate) fn stored(keyspace: &Keyspace, params: &Params) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let locked = keyspace.lock_one(stored_hash(), params);
-    let Some(partition) = locked.partition(STORED) else { return Vec::new() };
-    let rows = partition.rows(Bound::Unbounded, Bound::Unbounded, DELETED_AT);
-    let texts = rows.filter_map(|row| {
-        let cell = row.column(TEXT_COLUMN).next()?;
-        Some((row.key.to_vec(), cell.bytes.to_vec()))
-    });
-    texts.collect()
+    stored_rows::rows(&keyspace.lock_one(stored_hash(), params), STORED)
 }
 
 /// The functions of a server.

@@ -6,28 +6,22 @@
 //! alone.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 
 use base::time::{MonoNs, UnixMs};
 use parking_lot::{Mutex, MutexGuard};
-use store::{
-    CellValue, Keyspace, Locked, Mutation, Params, Partition, PartitionKey, RowKey, Seconds,
-    StoreError, Version, Write, Writes,
-};
+use store::{Keyspace, Locked, Mutation, Params, PartitionKey, StoreError, Version, Writes};
 use wire::replication::EpochId;
 
 use super::link_state::{LinkState, Request};
 use super::local_tables::PEERS;
 use super::signal::Signal;
+use super::stored_rows;
 use crate::config::{MasterAddress, Settings};
 
 /// The place of the rows.
 pub(crate) const STORED: PartitionKey<'static> =
     PartitionKey { table: PEERS, token: 0, bytes: b"peers" };
 
-const BYTES_COLUMN: u32 = 0;
-/// Cells of these rows never expire.
-const NOW: Seconds = 0;
 const ROW_VERSION: u8 = 1;
 
 /// Peers of one server. Each has a thread and a connection.
@@ -168,13 +162,11 @@ impl Hub {
     ) -> Result<Hub, String> {
         let mut peers = Peers::default();
         let locked = keyspace.lock_one(STORED.hash(), params);
-        let rows = locked.partition(STORED).into_iter();
-        for row in rows.flat_map(|rows| rows.rows(Bound::Unbounded, Bound::Unbounded, NOW)) {
-            let Some(cell) = row.column(BYTES_COLUMN).next() else { continue };
-            let server = <[u8; 2]>::try_from(row.key).map(u16::from_be_bytes);
+        for (row, bytes) in stored_rows::rows(&locked, STORED) {
+            let server = <[u8; 2]>::try_from(row).map(u16::from_be_bytes);
             let server = server.map_err(|_| "the number of a stored peer is malformed")?;
-            if !cell.bytes.is_empty() {
-                let (address, place) = decode(cell.bytes).ok_or("a stored peer is malformed")?;
+            if !bytes.is_empty() {
+                let (address, place) = decode(&bytes).ok_or("a stored peer is malformed")?;
                 if !address.host.is_empty() {
                     peers.put(server, address, place);
                 } else if server != settings.server_id {
@@ -234,16 +226,11 @@ pub(crate) fn put(
     peer: Option<(&MasterAddress, Request)>,
     apply: impl FnOnce(&Mutation<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let newest = locked.partition(STORED).and_then(Partition::newest_of_all).unwrap_or(0);
+    let timestamp = stored_rows::next_timestamp(locked, STORED);
     let bytes = peer.map_or_else(Vec::new, |(address, place)| encode(address, place));
-    let cell = Write::Cell {
-        row: RowKey::Clustering(&server.to_be_bytes()),
-        column: BYTES_COLUMN,
-        item: None,
-        timestamp: newest + 1,
-        value: CellValue::Live { bytes: &bytes, expiry: None },
-    };
-    apply(&Mutation::Partition { key: STORED, writes: Writes::Slice(&[cell]) })
+    let row = server.to_be_bytes();
+    let writes = [stored_rows::put(&row, &bytes, timestamp)];
+    apply(&Mutation::Partition { key: STORED, writes: Writes::Slice(&writes) })
 }
 
 /// Version 1: version u8, port u16, epoch (40 bytes, zeros for none), position u64, host.

@@ -75,6 +75,7 @@ pub(crate) mod snapshot_taker;
 pub(crate) mod snapshots;
 pub(crate) mod stall_detector;
 pub(crate) mod stalls;
+pub(crate) mod stored_rows;
 pub(crate) mod transfer_thread;
 pub(crate) mod transfers;
 pub(crate) mod untracked;

@@ -1,31 +1,19 @@
 //! Names of databases (CREATEDB), each of which stands for one of the numbered databases.
 //!
-//! They are rows of a partition that no table of CQL has, as the libraries of functions: the row's
-//! key is the name, and its only cell the number. So a change is a mutation in the log like any
-//! other, and snapshots contain the names. Nothing keeps a copy: SELECT of a name reads the row.
+//! They are [`stored_rows`]: the row's key is the name, and its cell the number. Nothing keeps a
+//! copy: SELECT of a name reads the row.
 
-use std::ops::Bound;
+use store::{Locked, Mutation, PartitionKey, StoreError, TableId, Timestamp, Writes};
 
-use store::{
-    CellValue, Locked, Mutation, Partition, PartitionKey, RowKey, Seconds, Stamp, StoreError,
-    TableId, Write, Writes,
-};
+use super::stored_rows;
 
 /// The place of all names. The identifier is part of the log's format; no table of CQL has it,
 /// since its version is not that of generated ones.
-const STORED: PartitionKey<'static> = PartitionKey {
+pub(crate) const STORED: PartitionKey<'static> = PartitionKey {
     table: TableId(0x6d79_7269_6164_8f00_8000_6461_7461_6261),
     token: 0,
     bytes: b"databases",
 };
-
-/// The cell of a database's number.
-const NUMBER_COLUMN: u32 = 0;
-
-/// Deletions are dropped at once, because all timestamps are taken under the lock: one of this time
-/// is older than [`DROPPED_BEFORE`].
-const DELETED_AT: Seconds = 0;
-const DROPPED_BEFORE: Seconds = 1;
 
 /// Hash of the place of all names, to lock it.
 pub(crate) fn stored_hash() -> u64 {
@@ -34,13 +22,8 @@ pub(crate) fn stored_hash() -> u64 {
 
 /// All names with the numbers of their databases, in the order of the names.
 pub(crate) fn names(locked: &Locked<'_>) -> Vec<(Vec<u8>, u8)> {
-    let Some(partition) = locked.partition(STORED) else { return Vec::new() };
-    let rows = partition.rows(Bound::Unbounded, Bound::Unbounded, DELETED_AT);
-    let named = rows.filter_map(|row| {
-        let cell = row.column(NUMBER_COLUMN).next()?;
-        Some((row.key.to_vec(), *cell.bytes.first()?))
-    });
-    named.collect()
+    let rows = stored_rows::rows(locked, STORED).into_iter();
+    rows.filter_map(|(name, number)| Some((name, *number.first()?))).collect()
 }
 
 /// The number of the database with a name.
@@ -50,36 +33,25 @@ pub(crate) fn find(locked: &Locked<'_>, name: &[u8]) -> Option<u8> {
 
 /// Gives a database a name: passes the mutation to `apply`.
 pub(crate) fn add(
-    newest: i64,
+    timestamp: Timestamp,
     name: &[u8],
     db: u8,
     apply: impl FnOnce(&Mutation<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let number = Write::Cell {
-        row: RowKey::Clustering(name),
-        column: NUMBER_COLUMN,
-        item: None,
-        timestamp: newest + 1,
-        value: CellValue::Live { bytes: &[db], expiry: None },
-    };
-    apply(&Mutation::Partition { key: STORED, writes: Writes::Slice(&[number]) })
+    let number = [db];
+    let writes = [stored_rows::put(name, &number, timestamp)];
+    apply(&Mutation::Partition { key: STORED, writes: Writes::Slice(&writes) })
 }
 
 /// Removes a name: passes the mutations to `apply`.
 pub(crate) fn remove(
-    newest: i64,
+    timestamp: Timestamp,
     name: &[u8],
     mut apply: impl FnMut(&Mutation<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
-    let stamp = Stamp { timestamp: newest + 1, at: DELETED_AT };
-    let deletion = Write::DeleteRow { row: name, stamp };
-    apply(&Mutation::Partition { key: STORED, writes: Writes::Slice(&[deletion]) })?;
-    apply(&Mutation::Purge { key: STORED, now: DELETED_AT, gc_before: DROPPED_BEFORE })
-}
-
-/// The newest timestamp of the names.
-pub(crate) fn newest(locked: &Locked<'_>) -> i64 {
-    locked.partition(STORED).and_then(Partition::newest_of_all).unwrap_or(0)
+    let writes = [stored_rows::delete(name, timestamp)];
+    apply(&Mutation::Partition { key: STORED, writes: Writes::Slice(&writes) })?;
+    apply(&stored_rows::purge(STORED))
 }
 
 #[cfg(test)]
@@ -99,16 +71,16 @@ mod tests {
         let apply = |mutation: &Mutation<'_>| keyspace.replay(mutation, &params, |_| false);
         let named: [(&[u8], u8); 3] = [(b"orders", 15), (b"events", 14), (b"a b\0", 13)];
         for (name, db) in named {
-            let last = newest(&lock());
-            add(last, name, db, apply).unwrap();
+            let timestamp = stored_rows::next_timestamp(&lock(), STORED);
+            add(timestamp, name, db, apply).unwrap();
         }
         assert_eq!(find(&lock(), b"orders"), Some(15));
         assert_eq!(find(&lock(), b"order"), None);
-        let last = newest(&lock());
-        remove(last, b"orders", apply).unwrap();
+        let timestamp = stored_rows::next_timestamp(&lock(), STORED);
+        remove(timestamp, b"orders", apply).unwrap();
         assert_eq!(names(&lock()), [(b"a b\0".to_vec(), 13), (b"events".to_vec(), 14)]);
-        let last = newest(&lock());
-        add(last, b"orders", 12, apply).unwrap();
+        let timestamp = stored_rows::next_timestamp(&lock(), STORED);
+        add(timestamp, b"orders", 12, apply).unwrap();
         assert_eq!(find(&lock(), b"orders"), Some(12));
     }
 }

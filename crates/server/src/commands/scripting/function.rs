@@ -14,10 +14,11 @@ use crate::commands::context::{CommandContext, is_option, reply_has_room};
 use crate::commands::fail::{Fail, too_many_arguments};
 use crate::commands::help;
 use crate::engine::functions::{
-    BYTES_MAX, Function, Functions, LIBRARIES_MAX, Libraries, Library, newest,
+    BYTES_MAX, Function, Functions, LIBRARIES_MAX, Libraries, Library, STORED,
 };
 use crate::engine::glob::Steps;
 use crate::engine::running_scripts::{RoutineKind, RunningRequest};
+use crate::engine::stored_rows;
 
 pub(crate) const FUNCTION: Command = Command {
     name: "function",
@@ -46,8 +47,8 @@ fn libraries(cx: &CommandContext<'_>) -> Arc<Libraries> {
 fn change(cx: &mut CommandContext<'_>, new: Libraries) -> Done {
     let old = libraries(cx);
     cx.admit_record(cx.command, old.record_bytes(&new))?;
-    let newest = newest(&cx.locked);
-    old.store(&new, newest, |mutation| cx.locked.change(mutation))?;
+    let timestamp = stored_rows::next_timestamp(&cx.locked, STORED);
+    old.store(&new, timestamp, |mutation| cx.locked.change(mutation))?;
     if cx.locked.has_written() {
         cx.reactor.new_libraries = Some(Arc::new(new));
     }
