@@ -18,7 +18,7 @@ use super::state::CqlState;
 use crate::engine::clock;
 use crate::engine::mail::{CqlReply, Mail};
 use crate::engine::reactor_state::ReactorState;
-use crate::engine::server_state::{ServerState, params};
+use crate::engine::server_state::ServerState;
 use crate::statements::executor::ClientState;
 use reactor::ConnId;
 
@@ -159,8 +159,7 @@ pub(crate) fn run_waiting(shared: &ServerState, cql: &CqlState) {
 
 /// Runs calls until the pool stops. Log records are written to the lane of a reactor.
 fn work(shared: &ServerState, cql: &CqlState, pool: &Pool, number: usize) {
-    let mut reactor = ReactorState::new(shared, number % shared.reactors.regular);
-    reactor.is_off_reactor = true;
+    let mut reactor = ReactorState::off_reactor(shared, number % shared.reactors.regular);
     let mut processor = Processor::default();
     while let Some(call) = pool.pop() {
         let (reactor_index, reply) = run(shared, cql, &mut reactor, &mut processor, call);
@@ -179,16 +178,8 @@ fn run(
     call: Call,
 ) -> (usize, CqlReply) {
     let Call { reactor_index, id, header, body, compression, limits, mut client } = call;
-    let settings = shared.settings.load_full();
-    if !Arc::ptr_eq(&settings, &reactor.settings) {
-        reactor.take_settings(shared, settings);
-    }
     let now = clock::now();
-    reactor.refresh_positions(shared);
-    reactor.stamp = reactor.clock.now();
-    reactor.begin_turn(now);
-    let (seed, random) = (shared.keyspace.seed(), reactor.random());
-    let params = params(&reactor.settings, now.unix, seed, random);
+    let params = reactor.begin_off_reactor(shared, now);
     let before = client.keyspace.clone();
     let mut message = Vec::new();
     let mut requests = Requests {
@@ -203,11 +194,7 @@ fn run(
         allows_expensive: true,
     };
     let gate = requests.run_call(&mut client, processor, &header, &body, compression, &mut message);
-    let grown_bytes = std::mem::take(&mut reactor.store_bytes);
-    reactor.accounts.store_grew(grown_bytes);
-    let mut published = shared.published[reactor.index].lock();
-    reactor.tally.publish(&mut published, reactor.settings.latency_tracking);
-    drop(published);
+    reactor.end_off_reactor(shared);
     let durability = client.durability;
     let keyspace = (client.keyspace != before).then_some(client.keyspace).flatten();
     let access = client.access.filter(|_| header.opcode == Opcode::AuthResponse as u8);

@@ -51,8 +51,7 @@ pub(crate) fn start(shared: &Arc<ServerState>) -> io::Result<()> {
 
 /// Serves requests until the server stops. Log records are written to the lane of a reactor.
 fn work(shared: &ServerState, number: usize) {
-    let mut reactor = ReactorState::new(shared, number % shared.reactors.regular);
-    reactor.is_off_reactor = true;
+    let mut reactor = ReactorState::off_reactor(shared, number % shared.reactors.regular);
     let mut record = Record::default();
     while let Some(migration) = shared.migrations.pop() {
         let mut acknowledged = Vec::new();
@@ -209,16 +208,7 @@ fn delete(
     // A server that becomes a replica notes its position under this lock.
     let applied = shared.replication.applied();
     shared.check_writes()?;
-    let settings = shared.settings.load_full();
-    if !Arc::ptr_eq(&settings, &reactor.settings) {
-        reactor.take_settings(shared, settings);
-    }
-    let now = clock::now();
-    reactor.refresh_positions(shared);
-    reactor.stamp = reactor.clock.now();
-    reactor.begin_turn(now);
-    let random = reactor.random();
-    let params = params(&reactor.settings, now.unix, shared.keyspace.seed(), random);
+    let params = reactor.begin_off_reactor(shared, clock::now());
     let keys = acknowledged.iter().map(|number| &migration.keys[*number]);
     let hashes = keys.clone().map(|key| shared.keyspace.hash(&key.name));
     let locked = shared.keyspace.lock(hashes, &params);
@@ -237,11 +227,7 @@ fn delete(
     let gate = unit.commit_then(reactor, |reactor, gate| reactor.queue_events(shared, gate));
     drop(applied);
     reactor.publish_some(shared);
-    let grown_bytes = std::mem::take(&mut reactor.store_bytes);
-    reactor.accounts.store_grew(grown_bytes);
-    let mut published = shared.published[reactor.index].lock();
-    reactor.tally.publish(&mut published, reactor.settings.latency_tracking);
-    drop(published);
+    reactor.end_off_reactor(shared);
     if reactor.is_lost(shared, gate) {
         return Err(LOG_FAILED.to_owned());
     }

@@ -21,7 +21,7 @@ use crate::engine::requests::RequestId;
 use crate::engine::room::Room;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::secret::Shown;
-use crate::engine::server_state::ServerState;
+use crate::engine::server_state::{ServerState, params};
 use base::stages::CycleClock;
 use base::time::Now;
 use binlog::Lsn;
@@ -193,6 +193,32 @@ impl ReactorState {
         // Before there is a replica, no write is accepted that waits for one.
         let had_replica = confirmed > Lsn(0) || self.available_replicas > 0;
         self.settled = if had_replica { self.replicated } else { self.durable };
+    }
+
+    /// The state of a thread outside the reactors, whose log records go to the lane of `index`.
+    pub(crate) fn off_reactor(shared: &ServerState, index: usize) -> ReactorState {
+        ReactorState { is_off_reactor: true, ..ReactorState::new(shared, index) }
+    }
+
+    /// Prepares for the changes of one request or frame on such a thread.
+    pub(crate) fn begin_off_reactor(&mut self, shared: &ServerState, now: Now) -> Params {
+        let settings = shared.settings.load_full();
+        if !Arc::ptr_eq(&settings, &self.settings) {
+            self.take_settings(shared, settings);
+        }
+        self.refresh_positions(shared);
+        self.stamp = self.clock.now();
+        self.begin_turn(now);
+        let (seed, random) = (shared.keyspace.seed(), self.random());
+        params(&self.settings, now.unix, seed, random)
+    }
+
+    /// Accounts for these changes.
+    pub(crate) fn end_off_reactor(&mut self, shared: &ServerState) {
+        let grown_bytes = std::mem::take(&mut self.store_bytes);
+        self.accounts.store_grew(grown_bytes);
+        let mut published = shared.published[self.index].lock();
+        self.tally.publish(&mut published, self.settings.latency_tracking);
     }
 
     /// Starts a turn.

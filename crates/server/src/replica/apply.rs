@@ -20,7 +20,7 @@ use crate::engine::reactor_state::ReactorState;
 use crate::engine::records::{self, RECORD_BYTES_MAX};
 use crate::engine::replication::{History, LinkState, Request, Role};
 use crate::engine::role_change;
-use crate::engine::server_state::{ServerState, params};
+use crate::engine::server_state::ServerState;
 use crate::handler::State;
 
 /// The lane of the log that the records go to, which is that of this reactor.
@@ -107,12 +107,10 @@ pub(crate) struct Applier<'s> {
 impl<'s> Applier<'s> {
     pub(crate) fn new(state: &'s State, generation: u64) -> Applier<'s> {
         let shared = &*state.shared;
-        let mut reactor = ReactorState::new(shared, LANE);
-        reactor.is_off_reactor = true;
         Applier {
             state,
             shared,
-            reactor,
+            reactor: ReactorState::off_reactor(shared, LANE),
             record: Record::default(),
             generation,
             stage: Stage::Begin,
@@ -160,14 +158,15 @@ impl<'s> Applier<'s> {
 
     /// Applies one frame.
     pub(crate) fn apply(&mut self, now: Now, frame: &Frame<'_>) -> Result<Applied, ApplyError> {
-        let params = begin_turn(self.shared, &mut self.reactor, now);
+        let params = self.reactor.begin_off_reactor(self.shared, now);
         let applied = self.apply_frame(&params, frame);
         if matches!(applied, Err(ApplyError::Diverged(_) | ApplyError::Differs(_))) {
             self.give_up(&params)?;
             self.shared.log.request_sync(self.log_end);
         }
         applied?;
-        end_turn(self.shared, &mut self.reactor);
+        self.reactor.end_off_reactor(self.shared);
+        self.reactor.accounts.flush();
         let position = (!self.is_copying()).then_some(self.position);
         Ok(Applied { position, log: self.log_end })
     }
@@ -207,9 +206,10 @@ impl<'s> Applier<'s> {
 
     /// Ends the link: logs the position that it has reached.
     pub(super) fn leave(&mut self, now: Now) -> Result<(), ApplyError> {
-        let params = begin_turn(self.shared, &mut self.reactor, now);
+        let params = self.reactor.begin_off_reactor(self.shared, now);
         self.log_position(&params)?;
-        end_turn(self.shared, &mut self.reactor);
+        self.reactor.end_off_reactor(self.shared);
+        self.reactor.accounts.flush();
         self.shared.log.request_sync(self.log_end);
         Ok(())
     }
@@ -495,28 +495,6 @@ impl<'s> Applier<'s> {
         self.chain.add_record(record);
         Ok(())
     }
-}
-
-/// Prepares the state of a reactor, on a thread of its own, for the changes of one frame.
-pub(super) fn begin_turn(shared: &ServerState, reactor: &mut ReactorState, now: Now) -> Params {
-    let settings = shared.settings.load_full();
-    if !std::sync::Arc::ptr_eq(&settings, &reactor.settings) {
-        reactor.take_settings(shared, settings);
-    }
-    reactor.refresh_positions(shared);
-    reactor.stamp = reactor.clock.now();
-    reactor.begin_turn(now);
-    let (seed, random) = (shared.keyspace.seed(), reactor.random());
-    params(&reactor.settings, now.unix, seed, random)
-}
-
-/// Accounts for the changes of a frame.
-pub(super) fn end_turn(shared: &ServerState, reactor: &mut ReactorState) {
-    let grown_bytes = std::mem::take(&mut reactor.store_bytes);
-    reactor.accounts.store_grew(grown_bytes);
-    reactor.accounts.flush();
-    let mut published = shared.published[reactor.index].lock();
-    reactor.tally.publish(&mut published, reactor.settings.latency_tracking);
 }
 
 pub(super) fn decode<'a>(

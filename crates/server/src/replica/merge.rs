@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use store::{Change, Given, Key, Mutation, Params, STRIPES, Version};
 use wire::replication::{Copied, EpochId, Frame, Kind, Opening, StreamError};
 
-use super::apply::{ApplyError, LANE, begin_turn, changes_cache, decode, end_turn, lock};
+use super::apply::{ApplyError, LANE, changes_cache, decode, lock};
 use super::reload::reload;
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
@@ -74,12 +74,10 @@ impl<'s> Merger<'s> {
     /// `generation`: of the peer with this number.
     pub(crate) fn new(state: &'s State, server: u16, generation: u64) -> Merger<'s> {
         let shared = &*state.shared;
-        let mut reactor = ReactorState::new(shared, LANE);
-        reactor.is_off_reactor = true;
         Merger {
             state,
             shared,
-            reactor,
+            reactor: ReactorState::off_reactor(shared, LANE),
             record: Record::default(),
             server,
             generation,
@@ -127,7 +125,7 @@ impl<'s> Merger<'s> {
     /// Merges one frame. Returns where the last record ends in the log of this server.
     pub(crate) fn apply(&mut self, now: Now, frame: &Frame<'_>) -> Result<Lsn, ApplyError> {
         let Frame { header, contents: payload, .. } = frame;
-        let params = begin_turn(self.shared, &mut self.reactor, now);
+        let params = self.reactor.begin_off_reactor(self.shared, now);
         let is_first = matches!(header.kind, Kind::Resume | Kind::Copy);
         if is_first != (self.stage == Stage::Begin) {
             return Err(ApplyError::Order(header.kind));
@@ -166,7 +164,8 @@ impl<'s> Merger<'s> {
                 tracing::error!(server, error, "could not load the received schema");
             }
         }
-        end_turn(self.shared, &mut self.reactor);
+        self.reactor.end_off_reactor(self.shared);
+        self.reactor.accounts.flush();
         // No reactor does it for this thread, and the peers of this server read what is durable.
         self.shared.log.request_sync(self.log_end);
         self.publish(now)?;
