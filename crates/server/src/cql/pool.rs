@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 use wire::cql::{Compression, Header, Limits, Opcode};
@@ -19,6 +18,7 @@ use crate::engine::clock;
 use crate::engine::mail::{CqlReply, Mail};
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::server_state::ServerState;
+use crate::engine::threads::Threads;
 use crate::statements::executor::ClientState;
 use reactor::ConnId;
 
@@ -40,7 +40,7 @@ pub(crate) struct Call {
 pub(crate) struct Pool {
     queue: Mutex<Queue>,
     filled: Condvar,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Threads,
 }
 
 #[derive(Debug, Default)]
@@ -76,10 +76,8 @@ impl Pool {
     ) -> std::io::Result<()> {
         for number in 0..threads {
             let (shared, of_thread) = (Arc::clone(shared), Arc::clone(cql));
-            let thread = std::thread::Builder::new()
-                .name(format!("{name}{number:02}"))
-                .spawn(move || work(&shared, &of_thread, pool(&of_thread), number))?;
-            pool(cql).threads.lock().push(thread);
+            let run = move || work(&shared, &of_thread, pool(&of_thread), number);
+            pool(cql).threads.start(format!("{name}{number:02}"), run)?;
         }
         Ok(())
     }
@@ -88,11 +86,7 @@ impl Pool {
     pub(crate) fn stop(&self) {
         self.queue.lock().is_closed = true;
         self.filled.notify_all();
-        for thread in self.threads.lock().drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a pool thread panicked");
-            }
-        }
+        self.threads.join();
     }
 
     /// Queues a call. Returns false and drops the call if `calls_max` are waiting.

@@ -5,13 +5,13 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use base::memory::Tracker;
 use parking_lot::Mutex;
 use store::DeferredFree;
 
+use crate::engine::threads::Threads;
 use crate::engine::untracked::Untracked;
 
 /// Parts that may wait to be freed; above this number a reactor frees its own.
@@ -28,7 +28,7 @@ const NUDGE_BYTES: usize = 32 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct FreeThread {
     sender: Mutex<Option<SyncSender<DeferredFree>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Threads,
     progress: Arc<Progress>,
 }
 
@@ -44,11 +44,8 @@ impl FreeThread {
     pub(crate) fn start(&self, measured: Option<Arc<Tracker>>) -> std::io::Result<()> {
         let (sender, receiver) = sync_channel::<DeferredFree>(WAITING_MAX);
         let progress = Arc::clone(&self.progress);
-        let thread = std::thread::Builder::new()
-            .name("free".to_owned())
-            .spawn(move || work(&receiver, measured.as_deref(), &progress))?;
+        self.thread.start("free", move || work(&receiver, measured.as_deref(), &progress))?;
         *self.sender.lock() = Some(sender);
-        *self.thread.lock() = Some(thread);
         Ok(())
     }
 
@@ -86,11 +83,7 @@ impl FreeThread {
     /// Waits until everything that was handed over is freed.
     pub(crate) fn stop(&self) {
         self.sender.lock().take();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the free thread panicked");
-        }
+        self.thread.join();
     }
 }
 

@@ -5,10 +5,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::engine::threads::Threads;
 use crate::logging;
 
 /// Batches that may wait to be written: 8 MiB of 32 KiB each, or half a second at 500,000 lines per
@@ -23,7 +23,7 @@ const SPARE_MAX: usize = 8;
 pub(crate) struct LineWriter {
     state: Mutex<State>,
     called: Condvar,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Threads,
 }
 
 #[derive(Debug, Default)]
@@ -45,17 +45,11 @@ impl LineWriter {
     ) -> io::Result<()> {
         let writer = Arc::clone(self);
         self.state.lock().is_running = true;
-        let spawned = std::thread::Builder::new()
-            .name("log-lines".to_owned())
-            .spawn(move || writer.work(write));
-        match spawned {
-            Ok(thread) => *self.thread.lock() = Some(thread),
-            Err(error) => {
-                self.state.lock().is_running = false;
-                return Err(error);
-            }
+        let started = self.thread.start("log-lines", move || writer.work(write));
+        if started.is_err() {
+            self.state.lock().is_running = false;
         }
-        Ok(())
+        started
     }
 
     /// Takes complete lines and leaves an empty buffer. Returns false, and takes nothing, if too
@@ -95,11 +89,7 @@ impl LineWriter {
     pub(crate) fn stop(&self) {
         self.state.lock().is_running = false;
         self.called.notify_one();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the log line writer panicked");
-        }
+        self.thread.join();
     }
 
     fn work(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) {

@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use cql::roles::Access;
 use cql::schema::Event;
-use reactor::ConnId;
+use reactor::{ConnId, Mailbox};
 use wire::cql::Header;
 
 use crate::config::Durability;
 use crate::engine::gate::Gate;
 use crate::engine::replication::Update;
+use crate::engine::signal::Signal;
+
+/// Retry interval when a reactor's mailbox is full.
+const MAILBOX_REST: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Clone)]
 pub(crate) enum Mail {
@@ -73,4 +78,16 @@ pub(crate) struct CqlReply {
     pub(crate) keyspace: Option<String>,
     /// Permissions of a successful login.
     pub(crate) access: Option<Box<Access>>,
+}
+
+/// Sends mail from a thread that has no other work: retries while the mailbox is full, until the
+/// thread's signal has ended.
+pub(crate) fn send_patiently(mailbox: &Mailbox<Mail>, mut mail: Mail, signal: &Signal) {
+    while let Err(undelivered) = mailbox.send(mail) {
+        if signal.is_over() {
+            return;
+        }
+        mail = undelivered.0;
+        std::thread::sleep(MAILBOX_REST);
+    }
 }

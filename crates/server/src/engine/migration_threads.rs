@@ -41,10 +41,8 @@ const STRIPE_REST: Duration = Duration::from_millis(1);
 pub(crate) fn start(shared: &Arc<ServerState>) -> io::Result<()> {
     for number in 0..THREADS {
         let of_thread = Arc::clone(shared);
-        let thread = std::thread::Builder::new()
-            .name(format!("migrate{number}"))
-            .spawn(move || work(&of_thread, number))?;
-        shared.migrations.add_thread(thread);
+        let threads = &shared.migrations.threads;
+        threads.start(format!("migrate{number}"), move || work(&of_thread, number))?;
     }
     Ok(())
 }

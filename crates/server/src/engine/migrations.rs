@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use reactor::ConnId;
 use store::WatchFlag;
+
+use super::threads::Threads;
 
 /// Requests that wait for a thread.
 const WAITING_MAX: usize = 64;
@@ -48,24 +49,16 @@ pub(crate) struct Migrations {
     waiting: Mutex<VecDeque<Box<Migration>>>,
     filled: Condvar,
     is_over: AtomicBool,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(super) threads: Threads,
 }
 
 impl Migrations {
-    pub(super) fn add_thread(&self, thread: JoinHandle<()>) {
-        self.threads.lock().push(thread);
-    }
-
     /// Ends the exchanges; requests that wait are dropped.
     pub(crate) fn stop(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         drop(self.waiting.lock());
         self.filled.notify_all();
-        for thread in self.threads.lock().drain(..) {
-            if thread.join().is_err() {
-                tracing::error!("a thread of MIGRATE panicked");
-            }
-        }
+        self.threads.join();
     }
 
     /// Queues a request. Returns it if too many are waiting.

@@ -76,6 +76,7 @@ pub(crate) mod snapshots;
 pub(crate) mod stall_detector;
 pub(crate) mod stalls;
 pub(crate) mod stored_rows;
+pub(crate) mod threads;
 pub(crate) mod transfer_thread;
 pub(crate) mod transfers;
 pub(crate) mod untracked;

@@ -23,11 +23,8 @@ const PERIOD_MS_MAX: u64 = 100;
 pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
     let (sender, receiver) = sync_channel(0);
     let of_thread = Arc::clone(shared);
-    let thread = std::thread::Builder::new()
-        .name("stalls".to_owned())
-        .spawn(move || watch(&of_thread, &receiver))?;
-    shared.stalls.set_thread(sender, thread);
-    Ok(())
+    *shared.stalls.stop.lock() = Some(sender);
+    shared.stalls.thread.start("stalls", move || watch(&of_thread, &receiver))
 }
 
 fn watch(shared: &ServerState, stop: &Receiver<()>) {

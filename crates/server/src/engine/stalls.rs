@@ -2,15 +2,17 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
+
+use super::threads::Threads;
 
 /// Counters of stalls, and the thread that detects them.
 #[derive(Debug, Default)]
 pub(crate) struct Stalls {
-    stop: Mutex<Option<SyncSender<()>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The thread ends when the sender is dropped.
+    pub(super) stop: Mutex<Option<SyncSender<()>>>,
+    pub(super) thread: Threads,
     count: AtomicU64,
     longest_ms: AtomicU64,
 }
@@ -32,12 +34,6 @@ impl Stalls {
         self.longest_ms.fetch_max(ms, Ordering::Relaxed);
     }
 
-    /// Sets the thread, which ends when the sender is dropped.
-    pub(crate) fn set_thread(&self, stop: SyncSender<()>, thread: JoinHandle<()>) {
-        *self.stop.lock() = Some(stop);
-        *self.thread.lock() = Some(thread);
-    }
-
     pub(crate) fn reset(&self) {
         self.count.store(0, Ordering::Relaxed);
         self.longest_ms.store(0, Ordering::Relaxed);
@@ -45,10 +41,6 @@ impl Stalls {
 
     pub(crate) fn stop(&self) {
         self.stop.lock().take();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the stall detector panicked");
-        }
+        self.thread.join();
     }
 }

@@ -1,34 +1,27 @@
 //! The thread that makes RDB files and replication streams for clients.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::time::Now;
 use reactor::ConnId;
 
 use super::clock;
 use super::gate::Gate;
-use super::mail::Mail;
+use super::mail::{Mail, send_patiently};
 use super::rdb_file::{Counts, Part, Scratch};
 use super::replication::{Feed, GIVEN_UP};
 use super::server_state::{ServerState, params};
 use super::transfers::{Content, Taken};
 
-/// Retry interval when a reactor's mailbox is full.
-const MAILBOX_REST: Duration = Duration::from_millis(1);
-
 /// Starts the thread.
 pub(crate) fn start(shared: &Arc<ServerState>) -> std::io::Result<()> {
     let of_thread = Arc::clone(shared);
-    let run = move || {
+    shared.transfers.thread.start("transfers", move || {
         let mut scratch = Scratch::default();
         while of_thread.transfers.signal.wait() {
             serve(&of_thread, clock::now(), &mut scratch);
         }
-    };
-    let thread = std::thread::Builder::new().name("transfers".to_owned()).spawn(run)?;
-    shared.transfers.set_thread(thread);
-    Ok(())
+    })
 }
 
 /// Ends a connection.
@@ -83,7 +76,8 @@ pub(crate) fn serve(shared: &ServerState, now: Now, scratch: &mut Scratch) {
         } else {
             transfers.put_back(id, content, false);
         }
-        send(shared, reactor, Mail::RdbPart { id, bytes, gate, is_last });
+        let mail = Mail::RdbPart { id, bytes, gate, is_last };
+        send_patiently(&shared.links().mailboxes()[reactor], mail, &transfers.signal);
     }
 }
 
@@ -91,16 +85,5 @@ fn note_complete(id: ConnId, Counts { keys, omitted }: Counts) {
     tracing::info!(client = id.0, keys, "RDB file made for a client");
     if omitted > 0 {
         tracing::warn!(client = id.0, keys = omitted, "keys were left out of an RDB file");
-    }
-}
-
-/// Sends mail, and retries while the mailbox of the reactor is full: this thread has no other work.
-fn send(shared: &ServerState, reactor: usize, mut mail: Mail) {
-    while let Err(undelivered) = shared.links().mailboxes()[reactor].send(mail) {
-        if shared.transfers.signal.is_over() {
-            return;
-        }
-        mail = undelivered.0;
-        std::thread::sleep(MAILBOX_REST);
     }
 }

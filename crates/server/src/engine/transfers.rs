@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use reactor::ConnId;
@@ -14,6 +13,7 @@ use reactor::ConnId;
 use super::rdb_file::RdbFile;
 use super::replication::Feeder;
 use super::signal::Signal;
+use super::threads::Threads;
 
 /// Transfers at the same time; each needs memory for its largest stripe.
 pub(crate) const TRANSFERS_MAX: usize = 16;
@@ -29,7 +29,7 @@ pub(crate) enum Content {
 pub(crate) struct Transfers {
     pub(super) signal: Arc<Signal>,
     open: Mutex<HashMap<ConnId, Transfer>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    pub(super) thread: Threads,
 }
 
 #[derive(Debug)]
@@ -56,17 +56,9 @@ pub(super) struct Taken {
 }
 
 impl Transfers {
-    pub(super) fn set_thread(&self, thread: JoinHandle<()>) {
-        *self.thread.lock() = Some(thread);
-    }
-
     pub(crate) fn stop(&self) {
         self.signal.end();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the transfer thread panicked");
-        }
+        self.thread.join();
     }
 
     /// Starts a transfer to this client. False if there are too many.

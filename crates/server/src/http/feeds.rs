@@ -7,8 +7,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use binlog::{Batch, Follower};
 use parking_lot::Mutex;
@@ -16,20 +14,19 @@ use reactor::ConnId;
 
 use super::changes;
 use crate::config::CqlAuthenticator;
-use crate::engine::mail::Mail;
+use crate::engine::mail::{Mail, send_patiently};
 use crate::engine::server_state::ServerState;
 use crate::engine::signal::Signal;
+use crate::engine::threads::Threads;
 
 /// Limit of clients that follow the log at the same time.
 pub(crate) const FEEDS_MAX: usize = 64;
-/// Retry interval when a reactor's mailbox is full.
-const MAILBOX_REST: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 pub(crate) struct Feeds {
     signal: Arc<Signal>,
     followers: Mutex<HashMap<ConnId, Feed>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Threads,
 }
 
 #[derive(Debug)]
@@ -45,24 +42,17 @@ impl Feeds {
     /// Starts the thread.
     pub(crate) fn start(self: &Arc<Self>, shared: &Arc<ServerState>) -> std::io::Result<()> {
         let (feeds, shared) = (Arc::clone(self), Arc::clone(shared));
-        let run = move || {
+        self.thread.start("feeds", move || {
             let mut batch = Batch::new();
             while feeds.signal.wait() {
                 feeds.serve(&shared, &mut batch);
             }
-        };
-        let thread = std::thread::Builder::new().name("feeds".to_owned()).spawn(run)?;
-        *self.thread.lock() = Some(thread);
-        Ok(())
+        })
     }
 
     pub(crate) fn stop(&self) {
         self.signal.end();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the change-stream thread panicked");
-        }
+        self.thread.join();
     }
 
     /// Whether another client may follow the log.
@@ -124,7 +114,8 @@ impl Feeds {
             } else {
                 self.return_follower(id, follower, false);
             }
-            self.send(shared, reactor, Mail::Changes { id, part: part.into(), is_last });
+            let mail = Mail::Changes { id, part: part.into(), is_last };
+            send_patiently(&shared.links().mailboxes()[reactor], mail, &self.signal);
         }
     }
 
@@ -133,18 +124,6 @@ impl Feeds {
         if let Some(feed) = self.followers.lock().get_mut(&id) {
             feed.follower = Some(follower);
             feed.is_ready = is_ready;
-        }
-    }
-
-    /// Sends mail, and retries while the mailbox of the reactor is full: this thread has no other
-    /// work.
-    fn send(&self, shared: &ServerState, reactor: usize, mut mail: Mail) {
-        while let Err(undelivered) = shared.links().mailboxes()[reactor].send(mail) {
-            if self.signal.is_over() {
-                return;
-            }
-            mail = undelivered.0;
-            std::thread::sleep(MAILBOX_REST);
         }
     }
 }

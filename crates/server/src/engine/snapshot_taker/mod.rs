@@ -21,11 +21,7 @@ use draft::{Draft, Step, Written};
 pub(crate) fn start(shared: &Arc<ServerState>) -> io::Result<()> {
     let taker = Taker::new(&shared.snapshots);
     let of_thread = Arc::clone(shared);
-    let thread = std::thread::Builder::new()
-        .name("snapshot".to_owned())
-        .spawn(move || run(&of_thread, taker))?;
-    shared.snapshots.set_thread(thread);
-    Ok(())
+    shared.snapshots.thread.start("snapshot", move || run(&of_thread, taker))
 }
 
 /// Time between two readings of the free space of the disk.

@@ -14,13 +14,13 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 
 use base::time::MonoNs;
 use binlog::{Disk, Log, read_full_at};
 use parking_lot::Mutex;
 
 use crate::config::Settings;
+use crate::engine::threads::Threads;
 pub(crate) use load::{Snapshot, load, read};
 
 /// State of snapshots: past, running and requested.
@@ -66,7 +66,7 @@ pub(crate) struct Snapshots {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) status: Mutex<SnapshotStatus>,
     pub(crate) requests: Mutex<Option<SyncSender<u64>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    pub(super) thread: Threads,
     /// Set to abandon the running snapshot.
     pub(crate) stop: Arc<AtomicBool>,
     /// The server must finish the running snapshot before it stops.
@@ -89,7 +89,7 @@ impl Snapshots {
             disk,
             status: Mutex::new(status),
             requests: Mutex::new(None),
-            thread: Mutex::new(None),
+            thread: Threads::default(),
             stop: Arc::default(),
             awaited_at_end: AtomicBool::new(false),
             free_bytes: AtomicU64::new(UNKNOWN),
@@ -116,11 +116,6 @@ impl Snapshots {
         requests
     }
 
-    /// Sets the thread that takes snapshots, which [`Snapshots::stop`] stops.
-    pub(crate) fn set_thread(&self, thread: JoinHandle<()>) {
-        *self.thread.lock() = Some(thread);
-    }
-
     /// Makes the server wait for the running snapshot at shutdown.
     pub(crate) fn await_at_end(&self) {
         self.awaited_at_end.store(true, Ordering::SeqCst);
@@ -133,11 +128,7 @@ impl Snapshots {
         if !self.awaited_at_end.load(Ordering::SeqCst) {
             self.stop.store(true, Ordering::SeqCst);
         }
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the snapshot thread panicked");
-        }
+        self.thread.join();
     }
 
     pub(crate) fn status(&self) -> SnapshotStatus {
