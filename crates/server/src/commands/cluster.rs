@@ -135,7 +135,7 @@ fn shards(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
         write_field(cx, "endpoint", &node.host);
         write_field(cx, "role", "master");
         cx.reply.bulk(b"replication-offset");
-        cx.reply.integer(i64::try_from(position).unwrap_or(i64::MAX));
+        cx.reply.count(position);
         write_field(cx, "health", "online");
     }
     Ok(())

@@ -83,7 +83,7 @@ const SLOWLOG_LEN: Command = Command {
 
 fn reply_len(cx: &mut CommandContext<'_>, kind: LogKind) -> Done {
     let entries = cx.shared.command_logs.lock(kind).iter().len();
-    cx.reply.integer(i64::try_from(entries).unwrap_or(i64::MAX));
+    cx.reply.count(entries);
     Ok(())
 }
 

@@ -97,7 +97,7 @@ const LATENCY_RESET: Command = Command {
 fn latency_reset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let names: Vec<&[u8]> = args.iter().skip(2).collect();
     let count = cx.shared.latency.lock().reset(&names);
-    cx.reply.integer(i64::try_from(count).unwrap_or(i64::MAX));
+    cx.reply.count(count);
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, SET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
 use super::scan::{ScanOptions, parse_cursor};
-use super::strings::{count, float_sum};
+use super::strings::float_sum;
 
 pub(crate) use combined::{HGETDEL, HGETEX, HSETEX};
 pub(crate) use expiry::{
@@ -58,7 +58,7 @@ pub(crate) const HSET: Command = Command {
 
 fn hset(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let added = set_fields(cx, args)?;
-    cx.reply.integer(count(added));
+    cx.reply.count(added);
     Ok(())
 }
 
@@ -204,7 +204,7 @@ pub(crate) const HSTRLEN: Command = Command {
 fn hstrlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let value = cx.locked.hash(cx.db, key)?.and_then(|hash| hash.get(args.get(2)));
-    cx.reply.integer(count(value.map_or(0, |value| value.len())));
+    cx.reply.count(value.map_or(0, |value| value.len()));
     Ok(())
 }
 
@@ -224,7 +224,7 @@ pub(crate) const HLEN: Command = Command {
 fn hlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let len = hash_len(cx, key)?;
-    cx.reply.integer(count(len));
+    cx.reply.count(len);
     Ok(())
 }
 
@@ -257,7 +257,7 @@ fn hdel(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     // The same field may be given twice, so count the remaining fields.
     let removed = before - hash_len(cx, key)?;
-    cx.reply.integer(count(removed));
+    cx.reply.count(removed);
     Ok(())
 }
 

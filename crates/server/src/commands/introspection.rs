@@ -65,7 +65,7 @@ const COUNT: Command = Command {
 };
 
 fn count(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    cx.reply.integer(length(top_level().count()));
+    cx.reply.count(top_level().count());
     Ok(())
 }
 
@@ -201,7 +201,7 @@ fn write_begin_search(reply: &mut ReplyWriter<'_>, places: KeyPlaces) {
     reply.bulk(b"keyword");
     reply.bulk(keyword.as_bytes());
     reply.bulk(b"startfrom");
-    reply.integer(length(first));
+    reply.count(first);
 }
 
 /// How keys are found from there.
@@ -332,7 +332,7 @@ fn write_argument(reply: &mut ReplyWriter<'_>, argument: &Argument) {
     }
     if let Kind::Key(spec) = argument.kind {
         reply.bulk(b"key_spec_index");
-        reply.integer(length(spec));
+        reply.count(spec);
     }
     if let Some(token) = argument.token {
         reply.bulk(b"token");
@@ -498,7 +498,7 @@ const HELP: Command = Command {
     })
 };
 
-/// A length, position or count of the table, all far below the limit.
+/// A position or step of the table, all far below the limit.
 fn length(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

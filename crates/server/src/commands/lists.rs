@@ -111,7 +111,7 @@ fn push_elements(
 ) -> Done {
     let values: SmallVec<[&[u8]; 8]> = args.skip(2).iter().collect();
     cx.change(key, Change::ListPush { end, values: Items::Slice(&values) })?;
-    cx.reply.integer(count(before + values.len()));
+    cx.reply.count(before + values.len());
     Ok(())
 }
 
@@ -368,7 +368,7 @@ pub(crate) const LLEN: Command = Command {
 fn llen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let len = list_len(cx, key)?.unwrap_or(0);
-    cx.reply.integer(count(len));
+    cx.reply.count(len);
     Ok(())
 }
 
@@ -542,7 +542,7 @@ fn linsert(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     };
     let index = (at + offset) as u64;
     cx.change(key, Change::ListInsert { index, value: args.get(4) })?;
-    cx.reply.integer(count(len + 1));
+    cx.reply.count(len + 1);
     Ok(())
 }
 
@@ -575,7 +575,7 @@ fn lrem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     };
     cx.change(key, Change::ListRemove { count: wanted, value })?;
     let removed = before - list_len(cx, key)?.unwrap_or(0);
-    cx.reply.integer(count(removed));
+    cx.reply.count(removed);
     Ok(())
 }
 

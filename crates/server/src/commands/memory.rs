@@ -377,7 +377,7 @@ fn usage(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
     }
     match cx.locked.memory_bytes(cx.db, cx.key(args.get(2))) {
-        Some(bytes) => cx.reply.integer(i64::try_from(bytes).unwrap_or(i64::MAX)),
+        Some(bytes) => cx.reply.count(bytes),
         None => cx.reply.null(),
     }
     Ok(())

@@ -70,12 +70,8 @@ fn publish(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) -> Done {
     } else {
         cx.reactor.publish_message(cx.shared, &post, cx.session.last_gate)
     };
-    cx.reply.integer(wide(receivers));
+    cx.reply.count(receivers);
     Ok(())
-}
-
-fn wide(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 pub(crate) const SUBSCRIBE: Command = Command {
@@ -214,7 +210,7 @@ fn confirm(cx: &mut CommandContext<'_>, name: Option<&[u8]>, kind: Kind) {
         Some(name) => cx.reply.bulk(name),
         None => cx.reply.null(),
     }
-    cx.reply.integer(wide(count));
+    cx.reply.count(count);
 }
 
 /// Without subscriptions the connection is an ordinary one again.
@@ -338,7 +334,7 @@ const NUMPAT: Command = Command {
 };
 
 fn count_patterns(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
-    cx.reply.integer(wide(cx.shared.pubsub.names(Kind::Pattern)));
+    cx.reply.count(cx.shared.pubsub.names(Kind::Pattern));
     Ok(())
 }
 
@@ -372,7 +368,7 @@ fn count_subscribers(cx: &mut CommandContext<'_>, args: Args<'_>, kind: Kind) ->
     for channel in channels {
         let count = cx.shared.pubsub.subscribers(kind, channel);
         cx.reply.bulk(channel);
-        cx.reply.integer(wide(count));
+        cx.reply.count(count);
     }
     Ok(())
 }

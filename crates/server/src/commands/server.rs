@@ -27,7 +27,7 @@ pub(crate) const DBSIZE: Command = Command {
 
 fn dbsize(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let keys = cx.locked.len(cx.db);
-    cx.reply.integer(i64::try_from(keys).unwrap_or(i64::MAX));
+    cx.reply.count(keys);
     Ok(())
 }
 
@@ -189,7 +189,7 @@ pub(crate) const LASTSAVE: Command = Command {
 
 fn lastsave(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let seconds = cx.shared.snapshots.status().last_unix_ms / 1000;
-    cx.reply.integer(i64::try_from(seconds).unwrap_or(i64::MAX));
+    cx.reply.count(seconds);
     Ok(())
 }
 

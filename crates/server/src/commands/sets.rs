@@ -47,10 +47,6 @@ impl Copies {
     }
 }
 
-pub(super) fn reply_count(reply: &mut ReplyWriter<'_>, count: usize) {
-    reply.integer(i64::try_from(count).expect("memory holds fewer than 2^63 elements"));
-}
-
 /// Parses an integer argument of at least `least`, which is not negative. `message` is the error
 /// for smaller values and for arguments that are not integers.
 pub(super) fn at_least(text: &[u8], least: i64, message: &'static str) -> Result<usize, Fail> {
@@ -96,7 +92,7 @@ pub(super) fn store_result(
     } else if cx.locked.contains(cx.db, destination) {
         cx.delete(destination)?;
     }
-    reply_count(&mut cx.reply, len);
+    cx.reply.count(len);
     Ok(())
 }
 
@@ -132,7 +128,7 @@ fn sadd(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.change(key, Change::SetAdd { members: Items::Slice(&new) })?;
     // A member that is given twice is added only once.
     let added = if new.len() == 1 { 1 } else { cardinality(cx, key)? - before };
-    reply_count(&mut cx.reply, added);
+    cx.reply.count(added);
     Ok(())
 }
 
@@ -158,7 +154,7 @@ fn srem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     cx.change(key, Change::SetRemove { members: Items::Slice(&present) })?;
     let removed = if present.len() == 1 { 1 } else { before - cardinality(cx, key)? };
-    reply_count(&mut cx.reply, removed);
+    cx.reply.count(removed);
     Ok(())
 }
 
@@ -178,7 +174,7 @@ pub(crate) const SCARD: Command = Command {
 
 fn scard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let count = cardinality(cx, cx.key(args.get(1)))?;
-    reply_count(&mut cx.reply, count);
+    cx.reply.count(count);
     Ok(())
 }
 

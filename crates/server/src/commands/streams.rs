@@ -18,7 +18,6 @@ use wire::resp::{Args, ReplyWriter};
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, integer, is_option};
 use super::fail::{Fail, shown};
-use super::strings::count;
 use crate::config::KeyEvent;
 use ids::{parse_id, reply_id};
 
@@ -210,7 +209,7 @@ pub(crate) const XLEN: Command = Command {
 
 fn xlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let len = cx.locked.stream(cx.db, cx.key(args.get(1)))?.map_or(0, Stream::len);
-    cx.reply.integer(count(len));
+    cx.reply.count(len);
     Ok(())
 }
 
@@ -241,7 +240,7 @@ fn xdel(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         change(cx, Some(DELETED), key, &StreamChange::Delete { ids: Ids::Slice(&ids) })?;
     }
     let left = cx.locked.stream(cx.db, key)?.map_or(0, Stream::len);
-    cx.reply.integer(count(len - left));
+    cx.reply.count(len - left);
     Ok(())
 }
 

@@ -452,11 +452,11 @@ pub(crate) const STRLEN: Command = Command {
 fn strlen(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let key = cx.key(args.get(1));
     let len = cx.locked.string(cx.db, key)?.map_or(0, |value| value.len());
-    cx.reply.integer(count(len));
+    cx.reply.count(len);
     Ok(())
 }
 
-/// A length or count in a reply. Memory cannot hold more than `i64::MAX` bytes or elements.
+/// A length or count. Memory cannot hold more than `i64::MAX` bytes or elements.
 pub(crate) fn count(len: usize) -> i64 {
     i64::try_from(len).unwrap_or(i64::MAX)
 }
@@ -485,7 +485,7 @@ fn append(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         None => Change::Set { value: bytes, expiry: None },
     };
     cx.change(key, change)?;
-    cx.reply.integer(count(end));
+    cx.reply.count(end);
     Ok(())
 }
 
@@ -515,7 +515,7 @@ fn setrange(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.change(key, Change::Edit { offset, bytes })?;
         len = len.max(usize::try_from(end).unwrap_or(usize::MAX));
     }
-    cx.reply.integer(count(len));
+    cx.reply.count(len);
     Ok(())
 }
 

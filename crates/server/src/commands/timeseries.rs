@@ -11,7 +11,7 @@ use wire::resp::{Args, ReplyWriter};
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, POINT_COST, integer, is_option};
 use super::fail::Fail;
-use super::sets::{at_least, reply_count};
+use super::sets::at_least;
 use super::strings::Moment;
 
 /// Elements that a point in a reply counts as: its timestamp and its value.
@@ -150,7 +150,7 @@ fn tscard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let series = cx.locked.series(cx.db, cx.key(args.get(1)))?;
     cx.spend(series.map_or(0, |series| series.counted_len(cx.unix())))?;
     let count = series.map_or(0, |series| series.live_len(cx.unix()));
-    reply_count(&mut cx.reply, count);
+    cx.reply.count(count);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use wire::resp::Args;
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, ZSET_COST, integer, is_option};
 use super::fail::Fail;
-use super::sets::{at_least, reply_count, store_result};
+use super::sets::{at_least, store_result};
 use super::zsets::RowShape;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -389,7 +389,7 @@ fn zintercard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
     let inputs = all_present(&query.inputs);
     let count = inputs.map_or(0, |inputs| intersection_len(&inputs, query.limit));
-    reply_count(&mut cx.reply, count);
+    cx.reply.count(count);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use wire::resp::{Args, parse_range_end};
 use super::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use super::context::{CommandContext, SET_COST, ZSET_COST, integer, is_option, reply_has_room};
 use super::fail::Fail;
-use super::sets::{Copies, reply_count, store_result};
+use super::sets::{Copies, store_result};
 use super::zsets::{Direction, RowShape};
 
 /// Key of a range.
@@ -351,7 +351,7 @@ fn count(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {
     let bounds = Bounds::parse(by, args.get(2), args.get(3))?;
     let key = cx.key(args.get(1));
     let count = cx.locked.zset(cx.db, key)?.map_or(0, |zset| bounds.ranks(zset).len());
-    reply_count(&mut cx.reply, count);
+    cx.reply.count(count);
     Ok(())
 }
 
@@ -407,7 +407,7 @@ fn remove_range(cx: &mut CommandContext<'_>, args: Args<'_>, by: By) -> Done {
         zset.iter_range(ranks).for_each(|(member, _)| copies.push(&member));
         cx.change(key, Change::ZSetRemove { members: Items::Slice(&copies.slices()) })?;
     }
-    reply_count(&mut cx.reply, removed);
+    cx.reply.count(removed);
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use super::fail::Fail;
 use super::scan::parse_cursor;
 use super::sets::{
     Copies, Slices, at_least, choose, chosen_len, element_scan_options, pop_count, random_below,
-    random_count, reply_count, reply_scan,
+    random_count, reply_scan,
 };
 use crate::config::KeyEvent;
 
@@ -113,7 +113,7 @@ fn zrem(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     cx.change(key, Change::ZSetRemove { members: Items::Slice(&present) })?;
     // A member that is given twice is removed only once.
     let removed = if present.len() == 1 { 1 } else { before - cardinality(cx, key)? };
-    reply_count(&mut cx.reply, removed);
+    cx.reply.count(removed);
     Ok(())
 }
 
@@ -133,7 +133,7 @@ pub(crate) const ZCARD: Command = Command {
 
 fn zcard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let count = cardinality(cx, cx.key(args.get(1)))?;
-    reply_count(&mut cx.reply, count);
+    cx.reply.count(count);
     Ok(())
 }
 
@@ -229,10 +229,10 @@ fn rank(cx: &mut CommandContext<'_>, args: Args<'_>, direction: Direction) -> Do
     match found {
         Some((rank, Some(score))) => {
             cx.reply.array(2);
-            reply_count(&mut cx.reply, rank);
+            cx.reply.count(rank);
             cx.reply.double(score);
         }
-        Some((rank, None)) => reply_count(&mut cx.reply, rank),
+        Some((rank, None)) => cx.reply.count(rank),
         None if option.is_some() => cx.reply.null_array(),
         None => cx.reply.null(),
     }

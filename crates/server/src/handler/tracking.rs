@@ -108,7 +108,7 @@ impl ReactorHandler {
             let mut writer = ReplyWriter::new(out, session.protocol);
             writer.push(2);
             writer.bulk(b"tracking-redir-broken");
-            writer.integer(i64::try_from(target.0).unwrap_or(i64::MAX));
+            writer.count(target.0);
         }
     }
 }

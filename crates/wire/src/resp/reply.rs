@@ -204,6 +204,12 @@ impl<'a> ReplyWriter<'a> {
         self.number_line(b':', value);
     }
 
+    /// A length, count or other number that is not negative, at most `i64::MAX`.
+    #[inline]
+    pub fn count(&mut self, count: impl TryInto<i64>) {
+        self.integer(count.try_into().unwrap_or(i64::MAX));
+    }
+
     /// `$length`, then the bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {

@@ -50,10 +50,9 @@ fn log(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 fn write_entry(cx: &mut CommandContext<'_>, entry: &LogEntry) {
     let now = cx.unix();
     let reply = &mut cx.reply;
-    let wide = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     reply.map(10);
     reply.bulk(b"count");
-    reply.integer(wide(entry.count));
+    reply.count(entry.count);
     for (name, text) in [
         (&b"reason"[..], entry.reason.word().as_bytes()),
         (b"context", entry.place.word().as_bytes()),
@@ -74,6 +73,6 @@ fn write_entry(cx: &mut CommandContext<'_>, entry: &LogEntry) {
         (b"timestamp-last-updated", entry.updated.0),
     ] {
         reply.bulk(name);
-        reply.integer(wide(number));
+        reply.count(number);
     }
 }

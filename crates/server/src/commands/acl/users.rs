@@ -83,7 +83,7 @@ fn delete_users(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         .acl
         .change(|users| Ok::<_, Fail>(names.iter().filter(|name| users.remove(name)).count()))?;
     access::follow_change(cx);
-    cx.reply.integer(i64::try_from(removed).unwrap_or(i64::MAX));
+    cx.reply.count(removed);
     Ok(())
 }
 

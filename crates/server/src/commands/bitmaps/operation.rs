@@ -8,7 +8,6 @@ use wire::resp::Args;
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{COMBINED_BYTES, CommandContext, is_option};
 use crate::commands::fail::Fail;
-use crate::commands::strings::count;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
@@ -167,7 +166,7 @@ fn bitop(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     } else if cx.locked.contains(cx.db, destination) {
         cx.delete(destination)?;
     }
-    cx.reply.integer(count(result.len()));
+    cx.reply.count(result.len());
     Ok(())
 }
 

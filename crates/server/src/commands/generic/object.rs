@@ -121,7 +121,7 @@ fn object_idletime(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
              adjust.",
         ));
     }
-    cx.reply.integer(i64::try_from(idle_seconds).unwrap_or(i64::MAX));
+    cx.reply.count(idle_seconds);
     Ok(())
 }
 

@@ -9,7 +9,6 @@ use super::READS;
 use crate::commands::command::{Command, Done, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
-use crate::commands::strings::count;
 
 pub(crate) const LPOS: Command = Command {
     name: "lpos",
@@ -33,9 +32,9 @@ fn lpos(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let found = list.map_or_else(SmallVec::new, |list| search.run(list, args.get(2)));
     if search.count.is_some() {
         cx.reply.array(found.len());
-        found.iter().for_each(|index| cx.reply.integer(count(*index)));
+        found.iter().for_each(|index| cx.reply.count(*index));
     } else if let Some(index) = found.first() {
-        cx.reply.integer(count(*index));
+        cx.reply.count(*index);
     } else {
         cx.reply.null();
     }

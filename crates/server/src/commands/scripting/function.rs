@@ -377,9 +377,9 @@ fn stats(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     reply.bulk(b"LUA");
     reply.map(2);
     reply.bulk(b"libraries_count");
-    reply.integer(i64::try_from(libraries.iter().len()).unwrap_or(i64::MAX));
+    reply.count(libraries.iter().len());
     reply.bulk(b"functions_count");
-    reply.integer(i64::try_from(libraries.functions()).unwrap_or(i64::MAX));
+    reply.count(libraries.functions());
     Ok(())
 }
 
@@ -391,5 +391,5 @@ fn write_running(reply: &mut ReplyWriter<'_>, request: &RunningRequest, ns: u64)
     reply.array(request.arguments.len());
     request.arguments.iter().for_each(|argument| reply.bulk(argument));
     reply.bulk(b"duration_ms");
-    reply.integer(i64::try_from(ns / 1_000_000).unwrap_or(i64::MAX));
+    reply.count(ns / 1_000_000);
 }

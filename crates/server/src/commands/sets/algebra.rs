@@ -5,7 +5,7 @@ use store::types::{Compact, Scalar, Set};
 use store::{Kind, Locked, SetRef};
 use wire::resp::Args;
 
-use super::{at_least, reply_count, store_result};
+use super::{at_least, store_result};
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, SET_COST, is_option};
 use crate::commands::fail::Fail;
@@ -208,7 +208,7 @@ fn sintercard(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         spend_on_common(cx, &sets, limit)?;
         common_len = common(&sets).take(limit).count();
     }
-    reply_count(&mut cx.reply, common_len);
+    cx.reply.count(common_len);
     Ok(())
 }
 

@@ -11,7 +11,6 @@ use super::{WRITES, change};
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
-use crate::commands::strings::count;
 use crate::config::KeyEvent;
 
 const XADD_EVENT: KeyEvent = Group::Stream.event("xadd");
@@ -273,7 +272,7 @@ fn xtrim(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         admit_trim(cx, stream, trimming, options.references)?;
     }
     let removed = trim(cx, key, trimming, options.references)?;
-    cx.reply.integer(count(usize::try_from(removed).unwrap_or(usize::MAX)));
+    cx.reply.count(removed);
     Ok(())
 }
 

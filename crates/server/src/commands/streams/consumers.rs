@@ -10,7 +10,6 @@ use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, K
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::{Fail, too_many_arguments};
 use crate::commands::help;
-use crate::commands::strings::count;
 
 pub(crate) const XGROUP: Command = Command {
     name: "xgroup",
@@ -212,7 +211,7 @@ fn delete_one(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         let deleted = StreamChange::DeleteConsumer { group, consumer };
         change(cx, cx.command.events.each(), key, &deleted)?;
     }
-    cx.reply.integer(count(pending.unwrap_or(0)));
+    cx.reply.count(pending.unwrap_or(0));
     Ok(())
 }
 

@@ -10,7 +10,6 @@ use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, ENTRY_COST, integer, is_option};
 use crate::commands::fail::{Fail, too_many_arguments};
 use crate::commands::help;
-use crate::commands::strings::count;
 
 pub(crate) const XINFO: Command = Command {
     name: "xinfo",
@@ -94,11 +93,11 @@ fn stream_info(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 
 fn reply_counters(reply: &mut ReplyWriter<'_>, stream: &Stream) {
     reply.bulk(b"length");
-    reply.integer(count(stream.len()));
+    reply.count(stream.len());
     reply.bulk(b"radix-tree-keys");
-    reply.integer(count(stream.blocks_len()));
+    reply.count(stream.blocks_len());
     reply.bulk(b"radix-tree-nodes");
-    reply.integer(count(stream.tree_nodes()));
+    reply.count(stream.tree_nodes());
     reply.bulk(b"last-generated-id");
     reply_id(reply, stream.last_id());
     reply.bulk(b"max-deleted-entry-id");
@@ -112,7 +111,7 @@ fn reply_counters(reply: &mut ReplyWriter<'_>, stream: &Stream) {
 /// Without FULL: the number of groups, the first and the last entry.
 fn reply_ends(reply: &mut ReplyWriter<'_>, stream: &Stream) {
     reply.bulk(b"groups");
-    reply.integer(count(stream.groups().len()));
+    reply.count(stream.groups().len());
     reply.bulk(b"first-entry");
     reply_entry_or_null(reply, stream.range(StreamId::MIN, StreamId::MAX).next());
     reply.bulk(b"last-entry");
@@ -137,7 +136,7 @@ fn reply_group_in_full(
     reply.bulk(group.name());
     reply_progress(reply, stream, group);
     reply.bulk(b"pel-count");
-    reply.integer(count(group.pending_len()));
+    reply.count(group.pending_len());
     reply.bulk(b"pending");
     reply.array(group.pending_len().min(count_max));
     for pending in group.pending_from(StreamId::MIN).take(count_max) {
@@ -174,7 +173,7 @@ fn reply_consumer_in_full(
     reply.bulk(b"active-time");
     reply.integer(consumer.active_ms.map_or(-1, u64::cast_signed));
     reply.bulk(b"pel-count");
-    reply.integer(count(consumer.pending_len()));
+    reply.count(consumer.pending_len());
     reply.bulk(b"pending");
     reply.array(consumer.pending_len().min(count_max));
     for id in consumer.pending_from(StreamId::MIN).take(count_max) {
@@ -207,9 +206,9 @@ fn groups(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.bulk(b"name");
         cx.reply.bulk(group.name());
         cx.reply.bulk(b"consumers");
-        cx.reply.integer(count(group.consumers_len()));
+        cx.reply.count(group.consumers_len());
         cx.reply.bulk(b"pending");
-        cx.reply.integer(count(group.pending_len()));
+        cx.reply.count(group.pending_len());
         reply_progress(&mut cx.reply, stream, group);
         cx.check_reply()?;
     }
@@ -241,7 +240,7 @@ fn consumers(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         cx.reply.bulk(b"name");
         cx.reply.bulk(consumer.name());
         cx.reply.bulk(b"pending");
-        cx.reply.integer(count(consumer.pending_len()));
+        cx.reply.count(consumer.pending_len());
         cx.reply.bulk(b"idle");
         cx.reply.integer(since(consumer.seen_ms).max(0));
         cx.reply.bulk(b"inactive");

@@ -41,7 +41,7 @@ fn xack(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     let stream = cx.locked.stream(cx.db, key)?;
     let after = stream.and_then(|stream| stream.group(name)).map_or(0, ConsumerGroup::pending_len);
-    cx.reply.integer(count(before - after));
+    cx.reply.count(before - after);
     Ok(())
 }
 
@@ -105,7 +105,7 @@ fn xpending(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 fn summary(cx: &mut CommandContext<'_>, key: store::Key<'_>, name: &[u8]) -> Done {
     let group = required_group(&cx.locked, cx.db, key, name)?.1;
     cx.reply.array(4);
-    cx.reply.integer(count(group.pending_len()));
+    cx.reply.count(group.pending_len());
     let (Some(first), Some(last)) = (group.first_pending(), group.last_pending()) else {
         cx.reply.null();
         cx.reply.null();

@@ -4,7 +4,7 @@ use store::types::Text;
 use store::{Key, Locked};
 use wire::resp::{Args, ReplyWriter};
 
-use super::{READS, count};
+use super::READS;
 use crate::commands::command::{Command, Done, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, integer, is_option};
 use crate::commands::fail::Fail;
@@ -165,11 +165,11 @@ fn write_runs(reply: &mut ReplyWriter<'_>, runs: &[Run], options: &LcsOptions, t
         reply.array(if options.with_run_len { 3 } else { 2 });
         for start in [run.a_start, run.b_start] {
             reply.array(2);
-            reply.integer(count(start));
-            reply.integer(count(start + run.len - 1));
+            reply.count(start);
+            reply.count(start + run.len - 1);
         }
         if options.with_run_len {
-            reply.integer(count(run.len));
+            reply.count(run.len);
         }
     }
     reply.bulk(b"len");
@@ -190,7 +190,7 @@ mod tests {
             bytes
         });
         let text = parts.collect::<Vec<_>>().concat();
-        assert_eq!(count(text.len()), lengths.total());
+        assert_eq!(i64::try_from(text.len()), Ok(lengths.total()));
         text
     }
 

@@ -11,7 +11,6 @@ use wire::resp::Args;
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, float, is_option};
 use crate::commands::fail::Fail;
-use crate::commands::sets::reply_count;
 use crate::config::KeyEvent;
 
 const INCREMENTED: KeyEvent = Group::SortedSet.event("zincr");
@@ -192,7 +191,7 @@ pub(crate) fn add_all(
     if !pending.rows.is_empty() {
         cx.change(key, Change::ZSetAdd { members: Scored::Slice(&pending.rows) })?;
     }
-    reply_count(&mut cx.reply, if options & CH == 0 { added } else { added + updated });
+    cx.reply.count(if options & CH == 0 { added } else { added + updated });
     Ok(())
 }
 
