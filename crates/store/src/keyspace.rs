@@ -287,11 +287,7 @@ impl Keyspace {
     ) -> Option<([DbStats; DATABASES], usize)> {
         let mut sums = StatsSums::default();
         for index in 0..STRIPES {
-            let stripe = match self.try_stripe(index) {
-                Some(stripe) => stripe,
-                None => self.wait_unless(index, &give_up)?,
-            };
-            stripe.add_stats(&mut sums);
+            self.guard_unless(index, &give_up)?.stripe.add_stats(&mut sums);
         }
         Some(sums.finish(now))
     }

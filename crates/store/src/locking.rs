@@ -13,14 +13,28 @@ use crate::params::{Params, ScanCursor};
 
 impl Keyspace {
     #[inline]
-    fn guard(&self, stripe: usize) -> Guard<'_> {
-        Guard { index: stripe_number(stripe), stripe: self.stripe(stripe) }
+    fn try_guard(&self, stripe: usize) -> Option<Guard<'_>> {
+        Some(Guard { index: stripe_number(stripe), stripe: self.try_stripe(stripe)? })
+    }
+
+    /// Locks a stripe. `None` if it is not free when `give_up` becomes true.
+    #[inline]
+    pub(crate) fn guard_unless(
+        &self,
+        stripe: usize,
+        give_up: impl Fn(u64) -> bool,
+    ) -> Option<Guard<'_>> {
+        let locked = match self.try_stripe(stripe) {
+            Some(locked) => locked,
+            None => self.wait_unless(stripe, give_up)?,
+        };
+        Some(Guard { index: stripe_number(stripe), stripe: locked })
     }
 
     /// Locks the stripe of one key.
     #[inline]
     pub fn lock_one<'a>(&'a self, hash: u64, params: &'a Params) -> Locked<'a> {
-        Locked::new(self, params, Guards::One(self.guard(stripe_of(hash))))
+        self.lock_stripe(stripe_of(hash), params)
     }
 
     /// Like [`Keyspace::lock_one`]. `None` if the stripe is not free when `give_up` becomes true.
@@ -31,13 +45,7 @@ impl Keyspace {
         params: &'a Params,
         give_up: impl Fn(u64) -> bool,
     ) -> Option<Locked<'a>> {
-        let index = stripe_of(hash);
-        let stripe = match self.try_stripe(index) {
-            Some(stripe) => stripe,
-            None => self.wait_unless(index, give_up)?,
-        };
-        let guard = Guard { index: stripe_number(index), stripe };
-        Some(Locked::new(self, params, Guards::One(guard)))
+        self.lock_stripe_unless(stripe_of(hash), params, give_up)
     }
 
     /// Locks the stripes of these keys, each once.
@@ -84,13 +92,7 @@ impl Keyspace {
         stripes.dedup();
         match stripes.as_slice() {
             [] => return Some(Guards::None),
-            [index] => {
-                let stripe = match self.try_stripe(*index) {
-                    Some(stripe) => stripe,
-                    None => self.wait_unless(*index, give_up)?,
-                };
-                return Some(Guards::One(Guard { index: stripe_number(*index), stripe }));
-            }
+            [stripe] => return self.guard_unless(*stripe, give_up).map(Guards::One),
             _ => {}
         }
         let mut waited = None;
@@ -122,42 +124,40 @@ impl Keyspace {
                 continue;
             }
             let locked = (0..ATTEMPTS).find_map(|_| {
-                let locked = self.try_stripe(*stripe);
+                let locked = self.try_guard(*stripe);
                 if locked.is_none() {
                     std::hint::spin_loop();
                 }
                 locked
             });
-            guards.push(Guard { index, stripe: locked.ok_or(*stripe)? });
+            guards.push(locked.ok_or(*stripe)?);
         }
         Ok(guards)
     }
 
+    #[inline]
     pub fn lock_stripe<'a>(&'a self, stripe: usize, params: &'a Params) -> Locked<'a> {
-        Locked::new(self, params, Guards::One(self.guard(stripe)))
+        let guard = Guard { index: stripe_number(stripe), stripe: self.stripe(stripe) };
+        Locked::new(self, params, Guards::One(guard))
     }
 
     /// Like [`Keyspace::lock_stripe`]. `None` if the stripe is not free when `give_up` becomes true.
+    #[inline]
     pub fn lock_stripe_unless<'a>(
         &'a self,
         stripe: usize,
         params: &'a Params,
         give_up: impl Fn(u64) -> bool,
     ) -> Option<Locked<'a>> {
-        let index = stripe_number(stripe);
-        let stripe = match self.try_stripe(stripe) {
-            Some(stripe) => stripe,
-            None => self.wait_unless(stripe, give_up)?,
-        };
-        Some(Locked::new(self, params, Guards::One(Guard { index, stripe })))
+        let guard = self.guard_unless(stripe, give_up)?;
+        Some(Locked::new(self, params, Guards::One(guard)))
     }
 
     /// Like [`Keyspace::lock_stripe`]. `None` if another thread holds the stripe, for work that can
     /// be done later.
     pub fn try_lock_stripe<'a>(&'a self, stripe: usize, params: &'a Params) -> Option<Locked<'a>> {
-        let index = stripe_number(stripe);
-        let stripe = self.try_stripe(stripe)?;
-        Some(Locked::new(self, params, Guards::One(Guard { index, stripe })))
+        let guard = self.try_guard(stripe)?;
+        Some(Locked::new(self, params, Guards::One(guard)))
     }
 
     /// Replays one logged mutation. `skip(stripe)` is true if a snapshot of that stripe already
