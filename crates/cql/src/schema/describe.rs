@@ -444,9 +444,7 @@ fn properties(table: &Table, is_virtual: bool, internals: bool) -> String {
     }
     if !table.clustering().is_empty() {
         let order = table.clustering().iter().map(|column| {
-            let is_descending =
-                matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. });
-            let order = if is_descending { "DESC" } else { "ASC" };
+            let order = if column.is_descending() { "DESC" } else { "ASC" };
             format!("{} {order}", quoted_if_needed(&column.name))
         });
         let order: Vec<String> = order.collect();

@@ -192,6 +192,11 @@ impl Column {
     /// For a column that was not dropped before.
     pub(crate) const ALL_SHOWN: Timestamp = Timestamp::MIN;
 
+    /// Whether it is a clustering column in descending order.
+    pub fn is_descending(&self) -> bool {
+        matches!(self.kind, ColumnKind::Clustering { is_descending: true, .. })
+    }
+
     /// The live cells of the column in a row.
     pub fn cells<'r>(&self, row: RowView<'r>) -> impl Iterator<Item = CellView<'r>> + use<'r> {
         let shown_from = self.shown_from;

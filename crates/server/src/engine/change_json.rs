@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cql::roles::is_table_of_roles;
-use cql::schema::{Catalog, ColumnKind, Table};
+use cql::schema::{Catalog, Table};
 use cql::value::comparable;
 use serde_json::{Map, Value, json};
 use store::{
@@ -343,9 +343,7 @@ impl Limits {
         };
         let (mut rest, mut parts) = (row, Map::new());
         for column in table.clustering() {
-            let is_descending =
-                matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. });
-            let part = comparable::decode(&mut rest, &column.column_type, is_descending);
+            let part = comparable::decode(&mut rest, &column.column_type, column.is_descending());
             // `row` has all bytes, also of a row that the present schema does not describe.
             let Some(part) = part else { break };
             parts.insert(column.name.clone(), self.bytes(&part));

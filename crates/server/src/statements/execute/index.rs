@@ -11,7 +11,6 @@ use store::{CellView, Definitions, IndexId, Indexing, Keyspace, RowView, TableId
 use super::filter::ordered;
 use super::item::map_value;
 use super::keys::{split, table_id};
-use super::result::is_descending;
 
 /// An index of a table.
 #[derive(Debug)]
@@ -96,7 +95,7 @@ impl Indexing for Terms {
                 let mut rest = row.key;
                 let columns = self.table.clustering()[..=position].iter();
                 let value = columns.map_while(|column| {
-                    comparable::decode(&mut rest, &column.column_type, is_descending(column))
+                    comparable::decode(&mut rest, &column.column_type, column.is_descending())
                 });
                 if let Some(value) = value.last() {
                     add(&ordered(&value, of));

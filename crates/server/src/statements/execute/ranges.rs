@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use cql::error::CqlError;
 use cql::plan::{Choices, ClusteringRestriction, Edge};
-use cql::schema::{Column, ColumnKind, Table};
+use cql::schema::{Column, Table};
 use cql::value::{collection, comparable};
 use smallvec::SmallVec;
 
@@ -65,7 +65,7 @@ impl Rows {
         for point in points.iter().filter(|point| point.len() >= CHECKED_BYTES_MIN) {
             let mut rest = &point[..];
             let parts = table.clustering().iter().map_while(|column| {
-                comparable::decode(&mut rest, &column.column_type, is_descending(column))
+                comparable::decode(&mut rest, &column.column_type, column.is_descending())
             });
             let bytes: usize = parts.map(|part| part.len()).sum();
             if bytes > KEY_BYTES_MAX {
@@ -135,12 +135,8 @@ pub(super) fn rows<'v>(
     Ok(Rows::Ranges(merged(prefixes.into_iter().map(RowRange::of_prefix).collect())))
 }
 
-fn is_descending(column: &Column) -> bool {
-    matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. })
-}
-
 fn put(value: &[u8], column: &Column, key: &mut Vec<u8>) {
-    comparable::encode(value, &column.column_type, is_descending(column), key);
+    comparable::encode(value, &column.column_type, column.is_descending(), key);
 }
 
 /// The parts of a tuple that is compared with these columns.
@@ -210,7 +206,7 @@ fn edge<'v>(
         let whole = RowRange::of_prefix(equal.clone());
         put(value, column, &mut equal);
         let own = RowRange::of_prefix(equal.clone());
-        let is_behind = is_lower != is_descending(column);
+        let is_behind = is_lower != column.is_descending();
         if !is_behind {
             found.push(RowRange { start: whole.start, end: Some(own.start) });
         } else if let Some(start) = own.end {

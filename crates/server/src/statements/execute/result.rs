@@ -7,7 +7,6 @@ use cql::error::CqlError;
 use cql::expression::{Evaluated, Expression, Row};
 use cql::function::aggregate::Fold;
 use cql::plan::{SelectPlan, Shows};
-use cql::schema::{Column, ColumnKind};
 use cql::types::CqlType;
 use cql::value::comparable;
 use cql::value::text::put_json;
@@ -213,8 +212,11 @@ impl<'s> Results<'s> {
         if self.turn_rows > 0 {
             return Next::Continue;
         }
-        let (remaining, in_partition) = (self.remaining, self.in_partition);
-        self.full_at = Some(PagingState { key: key.into(), row: None, remaining, in_partition });
+        self.pause_at(key, None)
+    }
+
+    fn pause_at(&mut self, key: &[u8], row: Option<Vec<u8>>) -> Next {
+        self.full_at = Some(self.position(key, row));
         Next::Pause
     }
 
@@ -233,13 +235,7 @@ impl<'s> Results<'s> {
         if self.turn_rows > 0 || !self.pauses_inside {
             return Next::Continue;
         }
-        self.full_at = Some(PagingState {
-            key: key.into(),
-            row: Some(row.to_vec()),
-            remaining: self.remaining,
-            in_partition: self.in_partition,
-        });
-        Next::Pause
+        self.pause_at(key, Some(row.to_vec()))
     }
 
     /// Deducts the given number of rows from the turn. The scan pauses at its next check.
@@ -253,13 +249,7 @@ impl<'s> Results<'s> {
         if self.turn_rows > 1 {
             return Next::Continue;
         }
-        self.full_at = Some(PagingState {
-            key: key.into(),
-            row: Some(Vec::new()),
-            remaining: self.remaining,
-            in_partition: self.in_partition,
-        });
-        Next::Pause
+        self.pause_at(key, Some(Vec::new()))
     }
 
     /// Maximum number of the partition's rows to return, if every examined row is returned.
@@ -354,7 +344,7 @@ impl<'s> Results<'s> {
         }
         let is_tired = self.examined >= ROWS_EXAMINED_MAX && self.page_rows_max.is_some();
         if is_tired && !self.plan.is_grouped() {
-            self.full_at = Some(self.position(key, row));
+            self.full_at = Some(self.position(key, row.key()));
             return Ok(Next::PageFull);
         }
         // A long row takes as long as several, and so do functions on long values.
@@ -363,19 +353,14 @@ impl<'s> Results<'s> {
         let cost = 1 + bytes / ROW_BYTES_USUAL + work_bytes / WORK_BYTES_USUAL;
         self.turn_rows = self.turn_rows.saturating_sub(cost);
         if self.turn_rows == 0 && self.pauses_inside {
-            self.full_at = Some(self.position(key, row));
-            return Ok(Next::Pause);
+            return Ok(self.pause_at(key, row.key()));
         }
         Ok(Next::Continue)
     }
 
-    fn position(&self, key: &[u8], row: &RowCx<'_>) -> PagingState {
-        PagingState {
-            key: key.into(),
-            row: row.row.map(|row| row.key.to_vec()),
-            remaining: self.remaining,
-            in_partition: self.in_partition,
-        }
+    fn position(&self, key: &[u8], row: Option<Vec<u8>>) -> PagingState {
+        let (remaining, in_partition) = (self.remaining, self.in_partition);
+        PagingState { key: key.into(), row, remaining, in_partition }
     }
 
     fn show(&mut self, key: &[u8], row: &RowCx<'_>) -> Result<Next, CqlError> {
@@ -386,7 +371,7 @@ impl<'s> Results<'s> {
             let order = row.row.map(|row| self.key_prefix(row.key, columns)).unwrap_or_default();
             return self.sort_in(order.to_vec(), start);
         }
-        self.count_row(|results| results.position(key, row))
+        self.count_row(|results| results.position(key, row.key()))
     }
 
     /// Moves the output from `start` on to the rows that are sorted at the end.
@@ -455,7 +440,7 @@ impl<'s> Results<'s> {
             self.group = Some(self.start_group(key, prefix, Some(row))?);
         }
         // A single group of all rows has no paging position.
-        let position = self.plan.group_by.is_some().then(|| self.position(key, row));
+        let position = self.plan.group_by.is_some().then(|| self.position(key, row.key()));
         let group = self.group.as_mut().expect("was just made");
         for (call, fold) in self.plan.selection.aggregates.iter().zip(&mut group.folds) {
             match &call.argument {
@@ -513,7 +498,7 @@ impl<'s> Results<'s> {
     fn key_prefix<'k>(&self, key: &'k [u8], columns: usize) -> &'k [u8] {
         let mut rest = key;
         for column in &self.plan.table.clustering()[..columns] {
-            let is_descending = is_descending(column);
+            let is_descending = column.is_descending();
             if comparable::decode(&mut rest, &column.column_type, is_descending).is_none() {
                 break;
             }
@@ -574,10 +559,6 @@ fn check_bytes(bytes: usize) -> Result<Next, CqlError> {
     Err(CqlError::Overloaded(format!(
         "The result has more than {RESULT_BYTES_MAX} bytes: ask for it page by page"
     )))
-}
-
-pub(super) fn is_descending(column: &Column) -> bool {
-    matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. })
 }
 
 /// Appends the selected columns of one row.

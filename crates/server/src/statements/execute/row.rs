@@ -44,6 +44,11 @@ impl<'r> RowCx<'r> {
         self
     }
 
+    /// The key of the row, if it is not only the static row.
+    pub(super) fn key(&self) -> Option<Vec<u8>> {
+        self.row.map(|row| row.key.to_vec())
+    }
+
     /// The values of the clustering columns.
     fn clustering(&self) -> &[Vec<u8>] {
         self.clustering.get_or_init(|| {
@@ -51,9 +56,7 @@ impl<'r> RowCx<'r> {
             let columns = self.table.clustering().iter();
             columns
                 .map_while(|column| {
-                    let is_descending =
-                        matches!(column.kind, ColumnKind::Clustering { is_descending: true, .. });
-                    comparable::decode(&mut rest, &column.column_type, is_descending)
+                    comparable::decode(&mut rest, &column.column_type, column.is_descending())
                 })
                 .collect()
         })

@@ -8,7 +8,6 @@ use cql::value::comparable;
 use store::{CellValue, Partition, RowKey, Write};
 
 use super::keys::Key;
-use super::result::is_descending;
 
 /// Partitions by token and key.
 pub(super) type Partitions = BTreeMap<(i64, Vec<u8>), Partition>;
@@ -30,7 +29,7 @@ fn add(table: &Table, values: &[Option<Vec<u8>>], found: &mut Partitions) -> Opt
     let mut row = Vec::new();
     for (column, value) in table.clustering().iter().zip(&values[keys..]) {
         let value = value.as_deref()?;
-        comparable::encode(value, &column.column_type, is_descending(column), &mut row);
+        comparable::encode(value, &column.column_type, column.is_descending(), &mut row);
     }
     let partition = found.entry((key.token, key.bytes.to_vec())).or_default();
     partition.write(Write::InsertRow { row: &row, timestamp: 0, expiry: None });
