@@ -277,6 +277,15 @@ impl Fixed {
 
 /// Natural logarithm.
 pub(super) fn ln(value: &Decimal) -> Result<Decimal> {
+    logarithm(value, |fixed| fixed.ln(value))
+}
+
+/// Logarithm to the base ten.
+pub(super) fn log10(value: &Decimal) -> Result<Decimal> {
+    logarithm(value, |fixed| fixed.ln(value) * &fixed.one / fixed.ln_10())
+}
+
+fn logarithm(value: &Decimal, compute: impl Fn(&Fixed) -> BigInt) -> Result<Decimal> {
     if value.unscaled.sign() != Sign::Plus {
         return Err(DecimalError::NoLogarithm);
     }
@@ -284,19 +293,7 @@ pub(super) fn ln(value: &Decimal) -> Result<Decimal> {
     // The logarithm of a number near 1 has zeros after the point: compute as many additional
     // digits.
     let fixed = Fixed::new(digits_target * 2 + GUARD_DIGITS);
-    let found = with_scale(fixed.ln(value), fixed.digits.into())?;
-    Ok(with_digits(&found, digits_target)?.stripped())
-}
-
-/// Logarithm to the base ten.
-pub(super) fn log10(value: &Decimal) -> Result<Decimal> {
-    if value.unscaled.sign() != Sign::Plus {
-        return Err(DecimalError::NoLogarithm);
-    }
-    let digits_target = series_digits(value);
-    let fixed = Fixed::new(digits_target * 2 + GUARD_DIGITS);
-    let found = fixed.ln(value) * &fixed.one / fixed.ln_10();
-    let found = with_scale(found, fixed.digits.into())?;
+    let found = with_scale(compute(&fixed), fixed.digits.into())?;
     Ok(with_digits(&found, digits_target)?.stripped())
 }
 
