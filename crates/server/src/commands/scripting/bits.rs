@@ -4,7 +4,7 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::native::{NativeError, guard_several, number};
+use super::native::{NativeError, guard, number};
 
 pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
     type Function = fn(&Lua, &MultiValue) -> Result<MultiValue, NativeError>;
@@ -26,7 +26,7 @@ pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
     ];
     let table = lua.create_table()?;
     for (name, function) in functions {
-        table.raw_set(name, guard_several(lua, function)?)?;
+        table.raw_set(name, guard(lua, function)?)?;
     }
     Ok(table)
 }

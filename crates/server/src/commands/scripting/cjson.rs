@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::native::{NativeError, guard_several, number, type_name};
+use super::native::{NativeError, guard, number, type_name};
 
 /// Options of the library. Each script begins with the defaults.
 #[derive(Debug, Clone)]
@@ -103,7 +103,7 @@ fn with_options(lua: &Lua, options: &Rc<RefCell<Options>>) -> mlua::Result<Table
     let table = lua.create_table()?;
     for (name, function) in functions {
         let options = Rc::clone(options);
-        table.raw_set(name, guard_several(lua, move |lua, args| function(lua, args, &options))?)?;
+        table.raw_set(name, guard(lua, move |lua, args| function(lua, args, &options))?)?;
     }
     table.raw_set("null", Value::NULL)?;
     table.raw_set("_NAME", "cjson")?;

@@ -4,7 +4,7 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::native::{NativeError, check, guard_several, number, string, text_bytes_max};
+use super::native::{NativeError, check, guard, number, string, text_bytes_max};
 
 /// Deeper tables are packed as nil.
 // Source: `lua_cmsgpack.c`, `LUACMSGPACK_MAX_NESTING`
@@ -23,7 +23,7 @@ pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
     ];
     let table = lua.create_table()?;
     for (name, function) in functions {
-        table.raw_set(name, guard_several(lua, function)?)?;
+        table.raw_set(name, guard(lua, function)?)?;
     }
     table.raw_set("_NAME", "cmsgpack")?;
     table.raw_set("_VERSION", "lua-cmsgpack 0.4.0")?;

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use mlua::{Function, Lua, MultiValue, Value};
+use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
 
 use super::host::check_end;
 
@@ -114,20 +114,9 @@ pub(super) fn reply_error(text: &str) -> NativeError {
 }
 
 /// Makes a function that scripts can call.
-pub(super) fn guard(
+pub(super) fn guard<R: IntoLuaMulti>(
     lua: &Lua,
-    function: fn(&Lua, &MultiValue) -> Result<Value, NativeError>,
-) -> mlua::Result<Function> {
-    lua.create_function(move |lua, values: MultiValue| {
-        let _unlimited = Unlimited::begin(lua)?;
-        function(lua, &values).map_err(|error| error.raise(lua))
-    })
-}
-
-/// Like [`guard`], for any number of results.
-pub(super) fn guard_several(
-    lua: &Lua,
-    function: impl Fn(&Lua, &MultiValue) -> Result<MultiValue, NativeError> + 'static,
+    function: impl Fn(&Lua, &MultiValue) -> Result<R, NativeError> + 'static,
 ) -> mlua::Result<Function> {
     lua.create_function(move |lua, values: MultiValue| {
         let _unlimited = Unlimited::begin(lua)?;

@@ -4,7 +4,7 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::native::{NativeError, guard_several, number, string, text_bytes_max};
+use super::native::{NativeError, guard, number, string, text_bytes_max};
 
 /// Alignment of `!` without a number.
 const NATIVE_ALIGNMENT: usize = 8;
@@ -18,7 +18,7 @@ pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
     let functions: [(&str, Function); 3] = [("pack", pack), ("unpack", unpack), ("size", size)];
     let table = lua.create_table()?;
     for (name, function) in functions {
-        table.raw_set(name, guard_several(lua, function)?)?;
+        table.raw_set(name, guard(lua, function)?)?;
     }
     Ok(table)
 }
