@@ -2,99 +2,37 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_mins(1);
+use crate::cql::Cql;
+use crate::process::{Process, Server, directory, signal, wait_until};
 
-struct Server {
-    child: Child,
-    resp: String,
-    cql: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Starts a server with a port for CQL.
+fn start(directory: &Path, options: &[&str]) -> Server {
+    Server::start(directory, &[&["--cql", "127.0.0.1:0"], options].concat())
 }
 
 impl Server {
-    fn start(directory: &Path, options: &[&str]) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
-            .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--reactors", "2"])
-            .arg("--dir")
-            .arg(directory)
-            .args(["--enable-debug-command", "yes", "--elements-per-command-max", "0"])
-            .args(options)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let address = |name: &str| {
-            let found = ready.split_whitespace().find_map(|word| word.strip_prefix(name));
-            found.unwrap().to_owned()
-        };
-        Server { resp: address("resp="), cql: address("cql="), child }
-    }
-
-    /// The replies to inline requests, as they are sent.
-    fn ask(&self, requests: &str) -> String {
-        let mut stream = TcpStream::connect(&self.resp).unwrap();
-        write!(stream, "{requests}\r\nQUIT\r\n").unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        reply.strip_suffix("+OK\r\n").unwrap().to_owned()
-    }
-
     /// The position up to which the log is durable.
     fn position(&self) -> u64 {
-        let info = self.ask("INFO replication");
-        let field = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"));
-        field.unwrap().trim().parse().unwrap()
-    }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.info("master_repl_offset").parse().unwrap()
     }
 
     /// Runs statements of CQL. Returns the last result.
     fn cql(&self, statements: &[&str]) -> Vec<u8> {
-        let mut stream = TcpStream::connect(&self.cql).unwrap();
-        let mut startup = vec![0, 1, 0, 11];
-        startup.extend_from_slice(b"CQL_VERSION\0\x053.0.0");
-        exchange(&mut stream, 1, &startup);
+        let mut cql = Cql::start(TcpStream::connect(self.address("cql")).unwrap());
         let mut result = Vec::new();
         for statement in statements {
-            let length = u32::try_from(statement.len()).unwrap();
-            let mut query = length.to_be_bytes().to_vec();
-            query.extend_from_slice(statement.as_bytes());
-            query.extend_from_slice(&[0, 1, 0]); // consistency ONE, no flags
-            result = exchange(&mut stream, 7, &query);
+            let (kind, body) = cql.query(statement);
+            assert_ne!(kind, 0, "{}", String::from_utf8_lossy(&body));
+            result = body;
         }
         result
     }
-}
-
-/// Sends a frame of CQL's protocol version 4. Returns the body of the response, no error.
-fn exchange(stream: &mut TcpStream, opcode: u8, body: &[u8]) -> Vec<u8> {
-    let mut frame = vec![4, 0, 0, 1, opcode];
-    frame.extend_from_slice(&u32::try_from(body.len()).unwrap().to_be_bytes());
-    frame.extend_from_slice(body);
-    stream.write_all(&frame).unwrap();
-    let mut head = [0; 9];
-    stream.read_exact(&mut head).unwrap();
-    let mut body = vec![0; u32::from_be_bytes(head[5..].try_into().unwrap()) as usize];
-    stream.read_exact(&mut body).unwrap();
-    assert_ne!(head[4], 0, "{}", String::from_utf8_lossy(&body));
-    body
 }
 
 /// Directories of one test.
@@ -106,8 +44,7 @@ struct Places {
 
 impl Places {
     fn new(name: &str) -> Places {
-        let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("backup-{name}"));
-        let _ = fs::remove_dir_all(&root);
+        let root = directory(&format!("backup-{name}"));
         fs::create_dir_all(&root).unwrap();
         let place = |name| root.join(name);
         Places { data: place("data"), backup: place("backup"), restored: place("restored") }
@@ -115,7 +52,8 @@ impl Places {
 
     fn backup_command(&self, server: &Server, options: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
-        command.args(["backup", &server.resp, "--to"]).arg(&self.backup).args(options);
+        let address = server.address("resp").to_string();
+        command.args(["backup", &address, "--to"]).arg(&self.backup).args(options);
         command
     }
 
@@ -135,7 +73,7 @@ impl Places {
     fn restored(&self, until: Option<&str>) -> Server {
         let options = until.map_or_else(Vec::new, |until| vec!["--until", until]);
         shown(&self.restore(&options), true);
-        Server::start(&self.restored, &[])
+        start(&self.restored, &[])
     }
 
     /// Restores, which must fail, with this part in the error.
@@ -171,7 +109,7 @@ const EVERY_TYPE: &str = "SET s v\r\nSET t v EX 100000\r\nRPUSH l a b\r\nHSET h 
 #[test]
 fn a_backup_contains_every_kind_of_data() {
     let places = Places::new("kinds");
-    let server = Server::start(&places.data, &[]);
+    let server = start(&places.data, &[]);
     server.ask(EVERY_TYPE);
     server.ask("DEBUG POPULATE 20000");
     server.cql(&[
@@ -207,7 +145,7 @@ fn tail(dir: &Path, options: &[&str]) -> Vec<serde_json::Value> {
 #[test]
 fn the_log_of_a_running_server_is_printed_as_json() {
     let places = Places::new("tail");
-    let server = Server::start(&places.data, &[]);
+    let server = start(&places.data, &[]);
     server.ask("SET s v\r\nHSET h f 1");
     server.ask(&format!("RPUSH long{}", " a".repeat(2000)));
     let changes = |lines: &[serde_json::Value]| -> Vec<serde_json::Value> {
@@ -224,13 +162,10 @@ fn the_log_of_a_running_server_is_printed_as_json() {
     let from = last["position"].to_string();
     assert_eq!(tail(&places.data, &["--from", &from]), lines[lines.len() - 1..]);
 
-    let mut follower = Command::new(env!("CARGO_BIN_EXE_myriad"))
-        .args(["log", "tail", "--follow", "--from", &last["end"].to_string()])
-        .arg(&places.data)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut output = BufReader::new(follower.stdout.take().unwrap());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+    command.args(["log", "tail", "--follow", "--from", &last["end"].to_string()]);
+    let mut follower = Process::start(command.arg(&places.data).stdout(Stdio::piped()));
+    let mut output = BufReader::new(follower.0.stdout.take().unwrap());
     for round in 0..3 {
         server.ask(&format!("SET round {round}"));
         let mut line = String::new();
@@ -238,8 +173,6 @@ fn the_log_of_a_running_server_is_printed_as_json() {
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(line["changes"][0]["value"], round.to_string());
     }
-    follower.kill().unwrap();
-    follower.wait().unwrap();
 }
 
 /// Appends a request with these arguments, which may have any bytes.
@@ -266,7 +199,7 @@ fn bytes_of(value: &serde_json::Value) -> Vec<u8> {
 #[test]
 fn the_log_as_json_has_complete_values() {
     let places = Places::new("complete");
-    let server = Server::start(&places.data, &[]);
+    let server = start(&places.data, &[]);
     let key: Vec<u8> = (0..=255).collect();
     let value: Vec<u8> = (0..1 << 20).map(|at: u32| u8::try_from(at * 7 % 251).unwrap()).collect();
     let library = format!(
@@ -279,7 +212,7 @@ fn the_log_as_json_has_complete_values() {
     put_request(&[b"COPY", b"list", b"copied"], &mut requests);
     put_request(&[b"FUNCTION", b"LOAD", library.as_bytes()], &mut requests);
     put_request(&[b"QUIT"], &mut requests);
-    let mut stream = TcpStream::connect(&server.resp).unwrap();
+    let mut stream = TcpStream::connect(server.address("resp")).unwrap();
     stream.write_all(&requests).unwrap();
     let mut replies = String::new();
     stream.read_to_string(&mut replies).unwrap();
@@ -311,7 +244,7 @@ fn the_log_as_json_has_complete_values() {
     put_request(&[b"RESTORE", b"restored", b"0", &payload], &mut requests);
     put_request(&[b"LINDEX", b"restored", b"1"], &mut requests);
     put_request(&[b"QUIT"], &mut requests);
-    let mut stream = TcpStream::connect(&server.resp).unwrap();
+    let mut stream = TcpStream::connect(server.address("resp")).unwrap();
     stream.write_all(&requests).unwrap();
     let mut replies = Vec::new();
     stream.read_to_end(&mut replies).unwrap();
@@ -371,9 +304,9 @@ fn tools_refuse_directories_without_data() {
         }
     }
     assert!(!file.exists());
-    let server = Server::start(&places.restored, &[]);
+    let server = start(&places.restored, &[]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
-    command.args(["backup", &server.resp, "--to"]).arg(&other);
+    command.args(["backup", &server.address("resp").to_string(), "--to"]).arg(&other);
     let text = shown(&command.output().unwrap(), false);
     assert!(text.contains("is not a directory of backups: it has passwd"), "{text}");
     assert_eq!(fs::read_dir(&other).unwrap().count(), 1);
@@ -387,7 +320,7 @@ struct Load {
 }
 
 impl Load {
-    fn run(&self, address: &str) {
+    fn run(&self, address: SocketAddr) {
         let mut stream = BufReader::new(TcpStream::connect(address).unwrap());
         while !self.is_over.load(Ordering::SeqCst) {
             let from = self.sent.load(Ordering::SeqCst);
@@ -425,13 +358,13 @@ fn now() -> String {
 #[test]
 fn a_restore_at_a_position_or_time_has_the_writes_acknowledged_before_it() {
     let places = Places::new("positions");
-    let server = Server::start(&places.data, &[]);
+    let server = start(&places.data, &[]);
     server.ask("DEBUG POPULATE 5000");
     let zero = || AtomicU64::new(0);
     let load = Load { sent: zero(), acknowledged: zero(), is_over: AtomicBool::new(false) };
     let mut samples = Vec::new();
     std::thread::scope(|scope| {
-        scope.spawn(|| load.run(&server.resp));
+        scope.spawn(|| load.run(server.address("resp")));
         places.back_up(&server, &[]);
         for round in 0..6 {
             std::thread::sleep(Duration::from_millis(40));
@@ -465,7 +398,7 @@ fn a_restore_at_a_position_or_time_has_the_writes_acknowledged_before_it() {
 #[test]
 fn a_damaged_backup_is_refused() {
     let places = Places::new("damage");
-    let server = Server::start(&places.data, &[]);
+    let server = start(&places.data, &[]);
     server.ask(EVERY_TYPE);
     places.back_up(&server, &[]);
     for round in 2..5 {
@@ -538,23 +471,18 @@ fn a_backup_of_an_earlier_version_is_restored() {
 fn a_backup_continues_after_kills_and_starts_again_after_a_truncation() {
     let places = Places::new("kills");
     let options = ["--log-segment-bytes", "1048576"];
-    let server = Server::start(&places.data, &options);
+    let server = start(&places.data, &options);
     server.ask("SET k 1");
-    let mut following = places
-        .backup_command(&server, &["--follow"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut reported = BufReader::new(following.stdout.take().unwrap());
+    let mut following = places.backup_command(&server, &["--follow"]);
+    let mut following = Process::start(following.stdout(Stdio::piped()).stderr(Stdio::null()));
+    let mut reported = BufReader::new(following.0.stdout.take().unwrap());
     let mut line = String::new();
     reported.read_line(&mut line).unwrap();
     assert!(line.contains("file 1: full"), "{line}");
-    following.kill().unwrap();
-    following.wait().unwrap();
+    following.kill();
     server.ask("SET k 2");
-    server.kill();
-    let server = Server::start(&places.data, &options);
+    server.process.kill();
+    let server = start(&places.data, &options);
     server.ask("SET l 3");
     assert!(places.back_up(&server, &[]).contains("file 2: incremental"));
 
@@ -564,11 +492,9 @@ fn a_backup_continues_after_kills_and_starts_again_after_a_truncation() {
     }
     server.ask("SET m 4\r\nBGSAVE");
     let first = server.position();
-    let deadline = Instant::now() + PATIENCE;
-    while server.ask("INFO persistence").contains("rdb_bgsave_in_progress:1") {
-        assert!(Instant::now() < deadline);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    wait_until("the snapshot is complete", || {
+        server.ask("INFO persistence").contains("rdb_bgsave_in_progress:0")
+    });
     let text = places.back_up(&server, &[]);
     assert!(text.contains("cannot continue at position"), "{text}");
     assert!(text.contains("file 3: full"), "{text}");
@@ -582,8 +508,7 @@ fn a_backup_continues_after_kills_and_starts_again_after_a_truncation() {
     let mut following = following.unwrap();
     server.ask("SET n 5");
     wait_for_position(following.stderr.take().unwrap(), server.position());
-    let id = following.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    signal(following.id(), "TERM");
     let text = shown(&following.wait_with_output().unwrap(), true);
     assert!(text.contains("file 4: incremental"), "{text}");
     assert_eq!(places.restored(None).ask("GET n"), "$1\r\n5\r\n");

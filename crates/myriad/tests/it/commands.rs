@@ -8,36 +8,13 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::pipeline::free_address;
+use crate::process::{Process, signal, wait_until};
 
-/// A process of the pipeline; killed when dropped.
-struct Part(Child);
-
-impl Part {
-    fn start(role: &str, arguments: &[&str]) -> Self {
-        let child = Command::new(env!("CARGO_BIN_EXE_myriad"))
-            .args(["pipeline", role, "--json", "--patience", "60s"])
-            .args(arguments)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    fn succeeds(mut self) -> bool {
-        self.0.wait().unwrap().success()
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a process of the pipeline.
+fn start(role: &str, arguments: &[&str]) -> Process {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+    command.args(["pipeline", role, "--json", "--patience", "60s"]).args(arguments);
+    Process::start(command.stdout(Stdio::null()))
 }
 
 fn scratch(name: &str) -> PathBuf {
@@ -88,11 +65,9 @@ fn text(path: &Path) -> String {
 
 /// Waits until the file contains this many bytes.
 fn wait_for_bytes(path: &Path, bytes: u64) {
-    let started = Instant::now();
-    while std::fs::metadata(path).map_or(0, |metadata| metadata.len()) < bytes {
-        assert!(started.elapsed() < Duration::from_mins(1), "no results in {}", path.display());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until(&format!("{} has results", path.display()), || {
+        std::fs::metadata(path).map_or(0, |metadata| metadata.len()) >= bytes
+    });
 }
 
 /// Kills a worker, an executor, the collector and the generator during one run.
@@ -132,22 +107,22 @@ fn each_line_has_one_result_when_any_process_is_killed() {
     ];
     let addresses = ["--generator", &generator_at, "--collector", &collector_at];
     let execute = [&addresses[..], &["--threads", "2", "--allow-commands"]].concat();
-    let collector = Part::start("collector", &collect);
-    let generator = Part::start("generator", &generate);
-    let executors = [Part::start("executor", &execute), Part::start("executor", &execute)];
+    let collector = start("collector", &collect);
+    let generator = start("generator", &generate);
+    let executors = [start("executor", &execute), start("executor", &execute)];
     wait_for_bytes(&workers, 2);
     let pid = text(&workers).lines().next().unwrap().to_owned();
-    assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    signal(pid.parse().unwrap(), "KILL");
     wait_for_bytes(&results, 1);
     let [first, second] = executors;
     first.kill();
     collector.kill();
-    let collector = Part::start("collector", &collect);
+    let collector = start("collector", &collect);
     generator.kill();
-    let generator = Part::start("generator", &generate);
-    assert!(generator.succeeds());
-    assert!(collector.succeeds());
-    assert!(second.succeeds());
+    let generator = start("generator", &generate);
+    assert!(generator.wait().success());
+    assert!(collector.wait().success());
+    assert!(second.wait().success());
     let found = text(&results);
     let expected: Vec<String> = given.iter().map(|line| format!("{line}!")).collect();
     assert_eq!(counts(found.lines()), counts(expected.iter().map(String::as_str)));
@@ -218,7 +193,7 @@ fn check_continued(name: &str, mode: &[&str], count: u32) {
         log.to_str().unwrap(),
     ];
     let options = [&options[..], mode].concat();
-    let part = Part::start("run", &options);
+    let part = start("run", &options);
     // A result can reach the file before the log; results beyond the window show that the log has
     // the first ones.
     let windows = given[..2 * WINDOW].iter().map(|line| line.len() as u64 + 1).sum();
@@ -269,8 +244,7 @@ fn a_stopped_run_starts_no_attempt() {
             .spawn()
             .unwrap();
         wait_for_bytes(&attempts, 1);
-        let pid = part.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        signal(part.id(), "TERM");
         let began = Instant::now();
         let mut complaint = String::new();
         part.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
@@ -321,10 +295,10 @@ fn errors_name_their_cause() {
 #[test]
 fn an_executor_executes_commands_only_if_allowed() {
     let (generator_at, collector_at) = (free_address(), free_address());
-    let _collector = Part::start("collector", &["--listen", &collector_at]);
+    let _collector = start("collector", &["--listen", &collector_at]);
     let addresses = ["--listen", &generator_at, "--collector", &collector_at];
     let task = ["--task", "exec:cat", "--input", "/etc/passwd"];
-    let _generator = Part::start("generator", &[&addresses[..], &task].concat());
+    let _generator = start("generator", &[&addresses[..], &task].concat());
     let output = Command::new(env!("CARGO_BIN_EXE_myriad"))
         .args(["pipeline", "executor", "--generator", &generator_at, "--collector", &collector_at])
         .args(["--patience", "2s"])
@@ -370,8 +344,7 @@ fn a_run_that_is_stopped_fails_and_states_where() {
         .spawn()
         .unwrap();
     wait_for_bytes(&results, 1);
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    signal(child.id(), "TERM");
     let stderr = child.stderr.take().unwrap();
     let complaint = std::io::read_to_string(stderr).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
@@ -398,13 +371,10 @@ fn a_stopped_run_in_order_keeps_what_was_computed() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let started = Instant::now();
-    while !(2..20).all(|number| dir.join(format!("done-{number}")).exists()) {
-        assert!(started.elapsed() < Duration::from_mins(1), "the other lines do not run");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let pid = child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    wait_until("the other lines have run", || {
+        (2..20).all(|number| dir.join(format!("done-{number}")).exists())
+    });
+    signal(child.id(), "TERM");
     std::fs::write(&go, "").unwrap();
     let complaint = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
@@ -439,7 +409,7 @@ fn kill_part(run: &Child, role: &str) {
         })
         .unwrap()
         .to_owned();
-    assert!(Command::new("kill").args(["-9", &part]).status().unwrap().success());
+    signal(part.parse().unwrap(), "KILL");
 }
 
 fn complaint_of(mut run: Child) -> String {
@@ -470,11 +440,7 @@ fn a_run_whose_collector_is_killed_ends_its_commands() {
     kill_part(&run, "collector");
     let complaint = complaint_of(run);
     assert!(complaint.contains("the collector has ended: signal: 9"), "{complaint}");
-    let started = Instant::now();
-    while is_running(&pid) {
-        assert!(started.elapsed() < Duration::from_mins(1), "the command still runs");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("the command has ended", || !is_running(&pid));
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
@@ -512,11 +478,7 @@ fn what_a_failed_command_started_ends() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let pids = text(&children);
     assert_eq!(pids.lines().count(), 2, "one for each attempt");
-    let started = Instant::now();
-    while pids.lines().any(is_running) {
-        assert!(started.elapsed() < Duration::from_mins(1), "a child still runs");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("both children have ended", || !pids.lines().any(is_running));
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
@@ -538,19 +500,19 @@ fn the_last_line_has_a_result_when_the_collector_restarts_meanwhile() {
     );
     let addresses = ["--listen", &generator_at, "--collector", &collector_at];
     let generate = ["--task", &task, "--input", input.to_str().unwrap()];
-    let collector = Part::start("collector", &collect);
-    let generator = Part::start("generator", &[&addresses[..], &generate].concat());
+    let collector = start("collector", &collect);
+    let generator = start("generator", &[&addresses[..], &generate].concat());
     // More threads than the collector has room for if each had a full batch.
     let execute = ["--generator", &generator_at, "--collector", &collector_at];
     let threads = ["--threads", "80", "--allow-commands"];
-    let executor = Part::start("executor", &[&execute[..], &threads].concat());
+    let executor = start("executor", &[&execute[..], &threads].concat());
     wait_for_bytes(&begun, 1);
     collector.kill();
-    let collector = Part::start("collector", &collect);
+    let collector = start("collector", &collect);
     std::fs::write(&end, "").unwrap();
-    assert!(generator.succeeds());
-    assert!(collector.succeeds());
-    assert!(executor.succeeds());
+    assert!(generator.wait().success());
+    assert!(collector.wait().success());
+    assert!(executor.wait().success());
     assert_eq!(text(&results), "done x\n");
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -1,16 +1,9 @@
 //! Options in variables of the environment, as a container sets them.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-fn directory(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("environment-{name}"));
-    let _ = std::fs::remove_dir_all(&root);
-    std::fs::create_dir_all(&root).unwrap();
-    root
-}
+use crate::process::{Server, directory};
 
 /// The program without variables of the one who runs the tests.
 fn myriad(words: &[&str], variables: &[(&str, &str)]) -> Command {
@@ -24,18 +17,10 @@ fn myriad(words: &[&str], variables: &[(&str, &str)]) -> Command {
     command
 }
 
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_server_takes_its_options_from_variables() {
-    let root = directory("serve");
+    let root = directory("environment-serve");
+    std::fs::create_dir(&root).unwrap();
     let (file, log) = (root.join("m.toml"), root.join("log.txt"));
     std::fs::write(&file, "hz = 20\ntimeout = 7\nmaxclients = 50\n").unwrap();
     let data = root.join("data").display().to_string();
@@ -49,24 +34,11 @@ fn a_server_takes_its_options_from_variables() {
     ];
     let words = ["serve", "--reactors", "1", "--maxclients", "70", "--config"];
     let words = [&words[..], &[file.to_str().unwrap()]].concat();
-    let child = myriad(&words, &variables)
-        .stdout(Stdio::piped())
-        .stderr(std::fs::File::create(&log).unwrap())
-        .spawn()
-        .unwrap();
-    let mut server = Server(child);
-    let mut ready = String::new();
-    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    let port = ready.trim_end().rsplit(':').next().and_then(|port| port.parse::<u16>().ok());
-    let mut stream = TcpStream::connect(("127.0.0.1", port.unwrap_or_default())).unwrap();
-    stream
-        .write_all(
-            b"PING\r\nAUTH hunter2\r\nCONFIG GET hz\r\nCONFIG GET timeout\r\n\
-              CONFIG GET maxclients\r\nQUIT\r\n",
-        )
-        .unwrap();
-    let mut replies = String::new();
-    stream.read_to_string(&mut replies).unwrap();
+    let mut command = myriad(&words, &variables);
+    let server = Server::run(command.stderr(std::fs::File::create(&log).unwrap()));
+    let replies = server.ask(
+        "PING\r\nAUTH hunter2\r\nCONFIG GET hz\r\nCONFIG GET timeout\r\nCONFIG GET maxclients",
+    );
     assert!(replies.starts_with("-NOAUTH"), "{replies}");
     for value in ["hz\r\n$2\r\n30", "timeout\r\n$1\r\n7", "maxclients\r\n$2\r\n70"] {
         assert!(replies.contains(value), "{replies}");
@@ -79,7 +51,8 @@ fn a_server_takes_its_options_from_variables() {
 
 #[test]
 fn a_wrong_variable_stops_the_start_and_is_named() {
-    let root = directory("wrong");
+    let root = directory("environment-wrong");
+    std::fs::create_dir(&root).unwrap();
     let file = root.join("m.toml");
     std::fs::write(&file, "hz = 20\n").unwrap();
     let file = file.to_str().unwrap();

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::replication::{PATIENCE, Server, directory, set_aside, wait_until};
+use crate::process::{PATIENCE, Server, directory};
+use crate::replication::{set_aside, wait_until};
 
 /// Bytes of a frame of the stream before its payload.
 const HEADER_BYTES: usize = 36;
@@ -30,10 +31,10 @@ impl Relay {
     fn start(server: &Server) -> Relay {
         let (listener, is_held) = (listen(), Arc::new(AtomicBool::new(false)));
         let relay = Relay { port: port(&listener), is_held: Arc::clone(&is_held) };
-        let address = server.address.clone();
+        let address = server.address("resp");
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                let Ok(to) = TcpStream::connect(&address) else { return };
+                let Ok(to) = TcpStream::connect(address) else { return };
                 pass_on(&client.unwrap(), &to, Arc::clone(&is_held));
             }
         });
@@ -62,7 +63,7 @@ fn pass_on(client: &TcpStream, server: &TcpStream, is_held: Arc<AtomicBool>) {
 /// Follows a master as a replica that serves clients on this port: acknowledges all records, and
 /// stores nothing.
 fn attach(master: &Server, port: u16) {
-    let mut stream = TcpStream::connect(&master.address).unwrap();
+    let mut stream = TcpStream::connect(master.address("resp")).unwrap();
     write!(stream, "REPLCONF listening-port {port} capa myriad-stream-1\r\nPSYNC ? -1\r\n")
         .unwrap();
     let mut input = BufReader::new(stream.try_clone().unwrap());
@@ -247,14 +248,14 @@ fn a_hand_over_whose_reply_was_lost_is_requested_again() {
     let mut connection = HandOver::accept(&listener);
     let request = connection.promotion();
     // The replica is promoted, but the master does not learn it.
-    let mut to_replica = TcpStream::connect(&replica.address).unwrap();
+    let mut to_replica = TcpStream::connect(replica.address("resp")).unwrap();
     let promotion = request.join(" ");
     write!(to_replica, "REPLCONF capa myriad-stream-1\r\n{promotion}\r\n").unwrap();
     wait_until(|| replica.info("role") == "master", || replica.ask("INFO replication"));
     drop(connection);
 
     let (again, _) = listener.accept().unwrap();
-    let server = TcpStream::connect(&replica.address).unwrap();
+    let server = TcpStream::connect(replica.address("resp")).unwrap();
     pass_on(&again, &server, Arc::default());
     wait_until(
         || master.info("master_link_status") == "up",

@@ -1,15 +1,13 @@
 //! Three masters and their hub as processes: concurrent writes, kills, and members that come and go.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_mins(1);
+use crate::process::{self, PATIENCE, ask_inline, directory};
 
 struct Server {
-    child: Child,
+    server: process::Server,
     id: u16,
 }
 
@@ -21,13 +19,6 @@ fn address(id: u16) -> String {
     format!("127.{}.{}.{id}", 1 + process % 250, process / 250 % 250)
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 impl Server {
     fn command(root: &Path, id: u16, number: u16, command: &str) -> Command {
         let mut process = Command::new(env!("CARGO_BIN_EXE_myriad"));
@@ -36,41 +27,30 @@ impl Server {
             .args(["--resp", &format!("{}:{PORT}", address(id)), "--server-id"])
             .arg(number.to_string())
             .arg("--dir")
-            .arg(root.join(id.to_string()))
-            .stdout(Stdio::piped());
+            .arg(root.join(id.to_string()));
         process
     }
 
     fn start(root: &Path, id: u16, command: &str) -> Server {
-        let mut process = Server::command(root, id, id, command);
-        let mut child = process.stderr(Stdio::null()).spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        assert!(ready.contains("resp="), "{ready}");
-        Server { child, id }
+        let mut command = Server::command(root, id, id, command);
+        let server = process::Server::run(command.stderr(Stdio::null()));
+        assert!(server.has_started());
+        Server { server, id }
     }
 
     /// The errors of a server that does not start with this number.
     fn refused(root: &Path, id: u16, number: u16) -> String {
-        let mut process = Server::command(root, id, number, "serve");
-        let child = process.stderr(Stdio::piped()).spawn().unwrap();
-        let mut server = Server { child, id };
-        let mut ready = String::new();
-        // Ends at once if the server does not start; a server that starts is killed.
-        BufReader::new(server.child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        assert_eq!(ready, "", "the server has started");
-        let mut text = String::new();
-        server.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-        assert!(!server.child.wait().unwrap().success(), "{text}");
+        let mut command = Server::command(root, id, number, "serve");
+        let mut server = process::Server::run(command.stderr(Stdio::piped()));
+        assert!(!server.has_started(), "the server has started");
+        let stderr = server.process.0.stderr.take().unwrap();
+        let text = std::io::read_to_string(stderr).unwrap();
+        assert!(!server.process.wait().success(), "{text}");
         text
     }
 
     fn ask(&self, requests: &str) -> String {
-        let mut stream = TcpStream::connect((address(self.id), PORT)).unwrap();
-        write!(stream, "{requests}\r\nQUIT\r\n").unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        reply.strip_suffix("+OK\r\n").unwrap().to_owned()
+        ask_inline((address(self.id), PORT), requests)
     }
 
     fn follow(&self, other: &Server) {
@@ -108,8 +88,7 @@ fn wait_until_equal(servers: &[&Server]) {
 
 #[test]
 fn masters_and_their_hub_become_equal_after_kills() {
-    let root = &Path::new(env!("CARGO_TARGET_TMPDIR")).join("hub");
-    let _ = std::fs::remove_dir_all(root);
+    let root = &directory("hub");
     std::fs::create_dir(root).unwrap();
     let one = Server::start(root, 1, "serve");
     let mut two = Server::start(root, 2, "serve");
@@ -131,12 +110,10 @@ fn masters_and_their_hub_become_equal_after_kills() {
                 scope.spawn(move || master.write_some(round));
             }
         });
-        hub.child.kill().unwrap();
-        hub.child.wait().unwrap();
+        hub.server.process.kill();
         one.write_some(round + 10);
         hub = Server::start(root, 9, "hub");
-        two.child.kill().unwrap();
-        two.child.wait().unwrap();
+        two.server.process.kill();
         three.write_some(round + 20);
         two = Server::start(root, 2, "serve");
     }

@@ -1,60 +1,34 @@
 //! MIGRATE to other servers: Myriad, a real Redis where one is installed, and one that is slow.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use crate::process::{self, ask_inline, directory};
+
 struct Server {
-    child: Child,
+    server: process::Server,
     port: String,
 }
 
 impl Server {
     fn start(name: &str, options: &[&str]) -> Server {
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let _ = std::fs::remove_dir_all(&directory);
-        let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
-            .args(["serve", "--resp", "127.0.0.1:0", "--reactors", "2"])
-            .args(options)
-            .arg("--dir")
-            .arg(directory)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let address = ready.split_whitespace().find_map(|word| word.strip_prefix("resp=")).unwrap();
-        let port = address.rsplit(':').next().unwrap().to_owned();
-        Server { child, port }
+        let server = process::Server::start(&directory(name), options);
+        let port = server.address("resp").port().to_string();
+        Server { server, port }
     }
 
     /// Sends inline requests, and returns the replies with spaces for line ends.
     fn ask(&self, requests: &[&str]) -> String {
-        ask(&self.port, requests)
+        words(&self.server.ask(&requests.join("\r\n")))
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-fn ask(port: &str, requests: &[&str]) -> String {
-    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
-    for request in requests {
-        write!(stream, "{request}\r\n").unwrap();
-    }
-    write!(stream, "QUIT\r\n").unwrap();
-    let mut replies = String::new();
-    stream.read_to_string(&mut replies).unwrap();
-    replies.strip_suffix("+OK\r\n").unwrap().trim_end().replace("\r\n", " ")
+fn words(replies: &str) -> String {
+    replies.trim_end().replace("\r\n", " ")
 }
 
 #[test]
@@ -172,11 +146,11 @@ fn redis_takes_the_keys() {
         &format!("MIGRATE 127.0.0.1 {port} h 0 5000"),
         "EXISTS a z s h",
     ]);
-    let found = ask(&port, &["GET a", "ZSCORE z m", "XLEN s"]);
+    let found = ask_inline(format!("127.0.0.1:{port}"), "GET a\r\nZSCORE z m\r\nXLEN s");
     redis.kill().unwrap();
     redis.wait().unwrap();
     let refused = "-ERR Target instance replied with error: ERR DUMP payload version or checksum";
     assert!(moved.starts_with(&format!("+OK {refused}")), "{moved}");
     assert!(moved.ends_with(":1"), "{moved}");
-    assert_eq!(found, "$1 1 $1 1 :1");
+    assert_eq!(words(&found), "$1 1 $1 1 :1");
 }

@@ -4,17 +4,19 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Instant;
+
+use crate::process::Process;
 
 /// Tasks per second, and the number of tasks left for the last generator process.
 const RATE: u64 = 150_000;
 const TASKS_LEFT_MIN: u64 = 250_000;
 
-/// A process of the pipeline; killed when dropped.
+/// A process of the pipeline.
 struct Part {
-    child: Child,
+    process: Process,
     lines: BufReader<ChildStdout>,
     /// Output lines that are not a status.
     said: String,
@@ -22,14 +24,11 @@ struct Part {
 
 impl Part {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
-            .arg("pipeline")
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Self { child, lines, said: String::new() }
+        let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+        command.arg("pipeline").args(arguments).stdout(Stdio::piped());
+        let mut process = Process::start(&mut command);
+        let lines = BufReader::new(process.0.stdout.take().unwrap());
+        Self { process, lines, said: String::new() }
     }
 
     /// Waits for a status in which this field is greater than `least`. Returns `None` if the
@@ -52,29 +51,11 @@ impl Part {
         }
     }
 
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-
-    /// Interrupts the process, as Ctrl-C does.
-    fn interrupt(&self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    }
-
     /// Waits for the end. Returns the remaining output and whether the process succeeded.
     fn end(mut self) -> (String, bool) {
         let mut text = std::mem::take(&mut self.said);
         self.lines.read_to_string(&mut text).unwrap();
-        (text, self.child.wait().unwrap().success())
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        (text, self.process.wait().success())
     }
 }
 
@@ -130,12 +111,12 @@ fn no_task_is_lost_when_any_process_is_killed() {
     let second = Part::start(&[&execute[..], &patience].concat());
 
     let before = generator.wait_for("/collected", 0).unwrap();
-    first.kill();
+    first.process.kill();
     let before = generator.wait_for("/collected", before).unwrap();
-    collector.kill();
+    collector.process.kill();
     let collector = Part::start(&collect);
     generator.wait_for("/collected", before).unwrap();
-    generator.kill();
+    generator.process.kill();
     // The generator cannot have handed out more tasks than its rate allows.
     let tasks = (RATE * (started.elapsed().as_secs() + 1) + TASKS_LEFT_MIN).to_string();
     let generator = Part::start(&[&generate[..], &patience, &["--tasks", &tasks]].concat());
@@ -190,7 +171,8 @@ fn parts_run_as_separate_processes() {
 
     let mut endless = Part::start(&["run", "--rate", "50k", "--json", "--processes"]);
     endless.wait_for("/collected", 0).unwrap();
-    endless.interrupt();
+    // As Ctrl-C does.
+    endless.process.signal("INT");
     let (text, is_success) = endless.end();
     assert!(is_success && text.contains("in flight  0\n"), "{text}");
 }
@@ -317,7 +299,7 @@ fn checksums_are_complete_after_an_executor_is_killed() {
     let (first, second) = (Part::start(&execute), Part::start(&execute));
     // A descheduled executor may do all its work at once, so that the first status is the last.
     generator.wait_for("/collected", 0);
-    first.kill();
+    first.process.kill();
     let (text, is_success) = generator.end();
     assert!(is_success, "{text}");
     assert!(text.contains("collected  400 tasks, 400 distinct"), "{text}");

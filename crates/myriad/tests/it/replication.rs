@@ -1,59 +1,17 @@
 //! A master and its replicas as processes: copy, stream, restart, failover.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-
-pub(crate) struct Server {
-    child: Child,
-    pub(crate) address: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
+use crate::process::{PATIENCE, Server, directory};
 
 impl Server {
-    pub(crate) fn start(directory: &Path, options: &[&str]) -> Server {
-        Server::start_with_log(directory, options, Stdio::null())
-    }
-
-    fn start_with_log(directory: &Path, options: &[&str], log: Stdio) -> Server {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_myriad"))
-            .args(["serve", "--resp", "127.0.0.1:0", "--reactors", "2", "--dir"])
-            .arg(directory)
-            .args(["--enable-debug-command", "yes", "--elements-per-command-max", "0"])
-            .args(options)
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        let address = ready.split_whitespace().find_map(|word| word.strip_prefix("resp="));
-        Server { child, address: address.unwrap().to_owned() }
-    }
-
     /// Host and port, as REPLICAOF takes them.
     pub(crate) fn place(&self) -> String {
-        self.address.replace(':', " ")
-    }
-
-    /// The replies to inline requests, as they are sent.
-    pub(crate) fn ask(&self, requests: &str) -> String {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(stream, "{requests}\r\nQUIT\r\n").unwrap();
-        let mut reply = String::new();
-        stream.read_to_string(&mut reply).unwrap();
-        reply.strip_suffix("+OK\r\n").unwrap().to_owned()
+        self.address("resp").to_string().replace(':', " ")
     }
 
     pub(crate) fn info(&self, field: &str) -> String {
@@ -75,23 +33,12 @@ impl Server {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
 }
 
 /// The contents of the files that a server has set aside.
 pub(crate) fn set_aside(directory: &Path) -> Vec<String> {
     let Ok(files) = std::fs::read_dir(directory.join("set-aside")) else { return Vec::new() };
     files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect()
-}
-
-pub(crate) fn directory(name: &str) -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_dir_all(&directory);
-    directory
 }
 
 #[test]
@@ -123,7 +70,7 @@ fn a_replica_copies_follows_and_continues_after_it_was_killed() {
     let begun = master.info("master_replid");
     assert_eq!(replica.info("master_replid"), begun);
 
-    replica.kill();
+    replica.process.kill();
     master.ask("SET k w\r\nDEL l");
     let option = master.place();
     let replica = Server::start(&other, &["--replicaof", &option]);
@@ -137,10 +84,10 @@ fn a_replica_copies_follows_and_continues_after_it_was_killed() {
 fn start_of_stream(master: &Server, bytes: u64) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let master = master.address.clone();
+    let master = master.address("resp");
     std::thread::spawn(move || {
         for client in listener.incoming() {
-            let (client, server) = (client.unwrap(), TcpStream::connect(&master).unwrap());
+            let (client, server) = (client.unwrap(), TcpStream::connect(master).unwrap());
             let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
             std::thread::spawn(move || std::io::copy(&mut from, &mut to));
             std::thread::spawn(move || {
@@ -164,7 +111,7 @@ fn a_replica_without_its_master_reports_that_its_copy_is_incomplete() {
     wait_until(|| replica.ask("DBSIZE").contains("it is incomplete"), || replica.ask("DBSIZE"));
     // The beginning of the copy reaches the log.
     std::thread::sleep(Duration::from_secs(1));
-    replica.kill();
+    replica.process.kill();
 
     let log = other.with_extension("log");
     let file = std::fs::File::create(&log).unwrap();
@@ -227,7 +174,7 @@ fn a_promoted_replica_is_followed_by_the_others() {
 struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn connect(server: &str) -> Client {
+    fn connect(server: SocketAddr) -> Client {
         let stream = TcpStream::connect(server).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Client(BufReader::new(stream))
@@ -252,13 +199,13 @@ impl Drop for RaiseAtEnd<'_> {
 
 /// Writes numbers to a key of its own, at whichever of the servers is the master. Returns the
 /// highest number that was acknowledged.
-fn write_until(over: &AtomicBool, addresses: &[String], key: &str) -> u64 {
+fn write_until(over: &AtomicBool, addresses: &[SocketAddr], key: &str) -> u64 {
     let (mut number, mut acknowledged, mut at) = (0, 0, 0);
     let mut client = None;
     while !over.load(Ordering::Relaxed) {
         number += 1;
         let server = client.get_or_insert_with(|| {
-            let mut server = Client::connect(&addresses[at % addresses.len()]);
+            let mut server = Client::connect(addresses[at % addresses.len()]);
             assert_eq!(server.ask("CLIENT DURABILITY replicated").as_deref(), Some("+OK"));
             server
         });
@@ -292,15 +239,15 @@ fn failover_hands_over_the_role_and_all_writes() {
     assert!(second.ask("FAILOVER").starts_with("-ERR FAILOVER is not valid when server is a"));
     assert_eq!(second.ask("WAIT 1 0").split(' ').nth(1), Some("WAIT"));
     let over = AtomicBool::new(false);
-    let addresses = servers.each_ref().map(|server| server.address.clone());
+    let addresses = servers.each_ref().map(|server| server.address("resp"));
     let keys = ["a", "b", "c", "d"];
     let acknowledged = std::thread::scope(|scope| {
         let writers = keys.map(|key| scope.spawn(|| write_until(&over, &addresses, key)));
         let end = RaiseAtEnd(&over);
         for (from, to) in [(first, second), (second, first), (first, third)] {
             let before = from.info("master_replid");
-            let port = to.address.rsplit(':').next().unwrap();
-            wait_until(|| from.ask("ROLE").contains(port), || from.ask("INFO replication"));
+            let port = to.address("resp").port().to_string();
+            wait_until(|| from.ask("ROLE").contains(&port), || from.ask("INFO replication"));
             assert_eq!(from.ask(&format!("FAILOVER TO {} TIMEOUT 60000", to.place())), "+OK\r\n");
             wait_until(
                 || from.info("master_link_status") == "up",
@@ -334,10 +281,7 @@ fn a_failover_without_a_complete_replica_is_given_up() {
     master.ask("SET k 1");
     replica.follow(&master);
     replica.reach(&master);
-    let id = replica.child.id().to_string();
-    let signal =
-        |name: &str| assert!(Command::new("kill").args([name, &id]).status().unwrap().success());
-    signal("-STOP");
+    replica.process.signal("STOP");
     master.ask("SET k 2");
     assert_eq!(master.ask("FAILOVER TIMEOUT 300\r\nFAILOVER"), {
         "+OK\r\n-ERR FAILOVER already in progress.\r\n"
@@ -358,7 +302,7 @@ fn a_failover_without_a_complete_replica_is_given_up() {
         (master.info("role"), master.info("connected_slaves")),
         ("master".into(), "1".into())
     );
-    signal("-CONT");
+    replica.process.signal("CONT");
     replica.reach(&master);
     assert_eq!(replica.ask("GET k"), "$1\r\n4\r\n");
 }

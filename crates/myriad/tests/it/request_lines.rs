@@ -1,10 +1,10 @@
 //! `log-cql-requests`: request lines in the log of a running server.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
-use std::process::{Command, Stdio};
+
+use crate::process::{Server, directory};
 
 /// Sends OPTIONS of version 4 on a stream and reads SUPPORTED.
 fn ask_options(stream: &mut TcpStream, id: u8) {
@@ -19,30 +19,19 @@ fn ask_options(stream: &mut TcpStream, id: u8) {
 
 #[test]
 fn each_request_is_logged_before_the_server_exits() {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("request-lines");
-    let _ = fs::remove_dir_all(&directory);
-    fs::create_dir_all(directory.join("data")).unwrap();
+    let directory = directory("request-lines");
+    fs::create_dir(&directory).unwrap();
     let log = directory.join("log");
-    let mut server = Command::new(env!("CARGO_BIN_EXE_myriad"))
-        .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--reactors", "1"])
-        .args(["--durability", "never", "--log-cql-requests", "yes"])
-        .arg("--dir")
-        .arg(directory.join("data"))
-        .arg("--log-file")
-        .arg(&log)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut ready = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    let address = ready.split_whitespace().find_map(|word| word.strip_prefix("cql=")).unwrap();
+    let options = ["--cql", "127.0.0.1:0", "--durability", "never", "--log-cql-requests", "yes"];
+    let options =
+        [&options[..], &["--reactors", "1", "--log-file", log.to_str().unwrap()]].concat();
+    let server = Server::start(&directory.join("data"), &options);
+    let address = server.address("cql");
     let mut streams = [0, 1].map(|_| TcpStream::connect(address).unwrap());
     for id in 1..=100 {
         ask_options(&mut streams[usize::from(id % 2)], id);
     }
-    let process = server.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &process]).status().unwrap().success());
-    assert!(server.wait().unwrap().success());
+    server.stop();
     let text = fs::read_to_string(&log).unwrap();
     // `22:13:20.000042 r0 7/3 options`, after a line with the date.
     let of_requests = |line: &&str| line.ends_with(" options");

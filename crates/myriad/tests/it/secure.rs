@@ -4,7 +4,6 @@ use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -13,13 +12,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-/// Deadline that only a hung test reaches.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+use crate::process::PATIENCE;
 
 pub(crate) type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// `ca.pem`, and `one`, `two` and `client`, signed by it, each with `.pem` and `.key`. `stranger`
-/// is signed by another authority. They expire at the start of 2040, `two` of 2041.
+/// is signed by another authority. They expire at the start of 2040, `two` of 2041. Dropping it
+/// removes the directory.
 pub(crate) struct Files {
     pub(crate) directory: PathBuf,
 }
@@ -77,6 +76,12 @@ impl Files {
                 builder.with_client_auth_cert(vec![self.certificate(name)], key).unwrap()
             }
         })
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
     }
 }
 

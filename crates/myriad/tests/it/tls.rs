@@ -9,8 +9,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::process::wait_until;
+use crate::resp::{ask, request};
 use crate::secure::{Stream, conversation, dial};
-use harness::{Server, ask, request, wait_for};
+use harness::Server;
 
 const OPEN: [&str; 2] = ["--tls-auth-clients", "no"];
 /// Certificate reloads under load.
@@ -114,7 +116,7 @@ fn the_expiry_is_that_of_the_certificate_in_use() {
     }
     assert!(shows(EXPIRY_UNIX_S[0]), "the new file is not in use");
     server.hang_up();
-    wait_for("the new certificate", || shows(EXPIRY_UNIX_S[1]));
+    wait_until("the new certificate is in use", || shows(EXPIRY_UNIX_S[1]));
     // A failed reload changes nothing.
     let pem = server.files.text("client.pem");
     assert!(server.ask(&["CONFIG", "SET", "tls-cert-file", &pem]).starts_with("-ERR"));
@@ -160,7 +162,9 @@ fn certificates_change_under_load_and_no_request_fails() {
             assert_eq!(ask(&mut next, &["PING"]), "+PONG");
             assert_eq!(next.conn.peer_certificates().unwrap()[0], server.files.certificate(name));
             let seen = rounds.load(Ordering::Relaxed);
-            wait_for("more rounds of the load", || rounds.load(Ordering::Relaxed) >= seen + 3);
+            wait_until("the load has done more rounds", || {
+                rounds.load(Ordering::Relaxed) >= seen + 3
+            });
         }
         is_over.store(true, Ordering::Relaxed);
     });
@@ -182,7 +186,7 @@ fn sighup_reloads_the_certificates() {
     }
     let two = server.files.certificate("two");
     server.hang_up();
-    wait_for("the reload", || shown() == two);
+    wait_until("the reload is done", || shown() == two);
 }
 
 #[test]

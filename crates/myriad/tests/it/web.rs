@@ -252,7 +252,7 @@ fn shutdown_finishes_pending_responses() {
         fs::write(folder.path("root/big.bin"), vec![7; 8_000_000]).unwrap();
         let root = folder.path("root");
         let options = ["--workers", "2", "--accept", accept, "--root", root.to_str().unwrap()];
-        let mut server = Server::start(&options);
+        let server = Server::start(&options);
         let (mut downloads, mut idle) = (server.connect(), server.connect());
         ask(&mut idle, GET_HELLO, HELLO);
         ask(&mut downloads, "GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\n");
@@ -261,7 +261,7 @@ fn shutdown_finishes_pending_responses() {
         downloads.read_to_end(&mut rest).unwrap();
         assert!(rest.ends_with(&vec![7; 8_000_000]), "{} bytes", rest.len());
         assert_eq!(idle.read(&mut [0; 8]).unwrap(), 0);
-        assert!(server.master.wait().unwrap().success());
+        assert!(server.master.wait().success());
         assert!(TcpStream::connect(server.address).is_err());
     }
 }
@@ -299,14 +299,14 @@ fn a_stop_also_stops_a_replacement_that_is_starting() {
     let folder = Folder::new("end");
     let file = folder.path("web.toml");
     fs::write(&file, "workers = 1\n").unwrap();
-    let mut server = Server::start(&["--config", file.to_str().unwrap()]);
+    let server = Server::start(&["--config", file.to_str().unwrap()]);
     // The next program blocks on its options until the pipe is written.
     fs::remove_file(&file).unwrap();
     assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
     server.signal("USR2");
     let next = successor(server.master.id());
     server.signal("TERM");
-    assert!(server.master.wait().unwrap().success());
+    assert!(server.master.wait().success());
     wait_until("the new master has ended", || !next.is_there());
     assert!(TcpStream::connect(server.address).is_err());
 }

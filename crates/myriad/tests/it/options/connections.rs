@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use super::fixture::{
-    Cql, Server, ask, happens, happens_within, is_closed_within, outcome, read_reply, request, word,
-};
+use super::fixture::{Server, happens, happens_within, is_closed_within, login, outcome, word};
 use super::{Row, row, unix_socket};
+use crate::cql::Cql;
+use crate::resp::{ask, read_reply, request};
 use crate::secure::{conversation, dial};
 
 const ANY: &str = "127.0.0.1:0";
@@ -239,7 +239,8 @@ fn host_of_resp(server: &Server) -> String {
 }
 
 fn speaks_cql(server: &Server) -> String {
-    let speaks = || outcome(&Cql::connect(server).ask(Cql::OPTIONS, &[])) == "SUPPORTED";
+    let speaks =
+        || outcome(&Cql { stream: server.connect("cql") }.ask(Cql::OPTIONS, &[])) == "SUPPORTED";
     word(server.address("cql").is_some() && speaks(), YES)
 }
 
@@ -307,7 +308,7 @@ fn sends_telemetry(server: &Server) -> String {
 }
 
 fn announces_shards(server: &Server) -> String {
-    let (_, body) = Cql::connect(server).ask(Cql::OPTIONS, &[]);
+    let (_, body) = Cql { stream: server.connect("cql") }.ask(Cql::OPTIONS, &[]);
     word(String::from_utf8_lossy(&body).contains("SCYLLA_NR_SHARDS"), YES)
 }
 
@@ -325,10 +326,10 @@ fn announced_host(server: &Server) -> String {
 /// Whether the kernel completes many connections for a server that does not accept them.
 fn waits_to_be_accepted(server: &Server) -> String {
     let address = server.address("resp").unwrap();
-    server.signal("-STOP");
+    server.signal("STOP");
     let connect = |_| TcpStream::connect_timeout(&address, Duration::from_millis(300)).ok();
     let connected: Vec<TcpStream> = (0..8).filter_map(connect).collect();
-    server.signal("-CONT");
+    server.signal("CONT");
     word(connected.len() == 8, ["many", "few"])
 }
 
@@ -367,15 +368,15 @@ fn second_client(server: &Server) -> String {
 }
 
 fn startup(server: &Server) -> String {
-    outcome(&Cql::connect(server).startup())
+    outcome(&Cql { stream: server.connect("cql") }.startup())
 }
 
 /// Creates a keyspace as a role without permissions.
 fn role_creates(server: &Server) -> String {
-    let mut root = Cql::login(server, "cassandra", "secret");
+    let mut root = login(server, "cassandra", "secret");
     let made = root.query("CREATE ROLE r WITH PASSWORD = 'r' AND LOGIN = true");
     assert_ne!(made.0, 0, "{}", String::from_utf8_lossy(&made.1));
-    let mut role = Cql::login(server, "r", "r");
+    let mut role = login(server, "r", "r");
     outcome(&role.query(
         "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
     ))
@@ -391,7 +392,7 @@ fn ends_soon(server: &Server) -> String {
     let mut reader = server.connect("resp");
     reader.write_all(&request(&["GET", "k"])).unwrap();
     assert!(happens(|| server.counter("total_commands_processed") >= 2));
-    server.signal("-TERM");
+    server.signal("TERM");
     word(server.ends_within(Duration::from_secs(4)), YES)
 }
 
@@ -416,7 +417,7 @@ fn logs_administration(server: &Server) -> String {
 }
 
 fn logs_requests(server: &Server) -> String {
-    Cql::connect(server).ask(Cql::OPTIONS, &[]);
+    Cql { stream: server.connect("cql") }.ask(Cql::OPTIONS, &[]);
     word(server.final_text("stderr").contains(" options\n"), YES)
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::fixture::{Server, ask, happens, happens_within, request, word};
+use super::fixture::{Server, happens, happens_within, word};
 use super::{Row, row};
+use crate::resp::{ask, request};
 
 const COMPACT: [&str; 2] = ["listpack", "hashtable"];
 const ORDERED: [&str; 2] = ["listpack", "skiplist"];

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::fixture::{
-    Cql, Server, ask, happens_within, is_closed_within, long, outcome, read_reply, request, word,
-};
+use super::fixture::{Server, happens_within, is_closed_within, outcome, word};
 use super::{Row, row};
+use crate::cql::{Cql, long};
+use crate::resp::{ask, read_reply, request};
 
 const CQL: &[&str] = &["--cql", "127.0.0.1:0"];
 const HTTP: &[&str] = &["--http", "127.0.0.1:0"];
@@ -94,7 +94,7 @@ fn send_part(cql: &mut Cql, length: usize, sent: usize) {
 }
 
 fn part_of_a_frame(server: &Server) -> String {
-    let mut cql = Cql::start(server);
+    let mut cql = Cql::start(server.connect("cql"));
     send_part(&mut cql, 8 * MIB, 4 * MIB);
     cql.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let mut answer = [0; 13];
@@ -107,11 +107,11 @@ fn part_of_a_frame(server: &Server) -> String {
 /// Whether some statements are refused: above nine tenths of the limit, the server sheds a share of
 /// them.
 fn refuses_some(server: &Server) -> String {
-    let mut holder = Cql::start(server);
+    let mut holder = Cql::start(server.connect("cql"));
     send_part(&mut holder, 15 * MIB, 9 * MIB + MIB / 2);
     let is_held = || server.ask(&["MEMORY", "STATS"]).starts_with('*');
     assert!(happens_within(Duration::from_secs(1), is_held));
-    let mut cql = Cql::start(server);
+    let mut cql = Cql::start(server.connect("cql"));
     let mut is_refused =
         || (0..50).any(|_| outcome(&cql.query("SELECT key FROM system.local")) == "ERROR 1001");
     word(happens_within(Duration::from_secs(2), &mut is_refused), YES)
@@ -142,7 +142,7 @@ fn long_range(server: &Server) -> String {
 }
 
 fn long_query(server: &Server) -> String {
-    let mut cql = Cql::start(server);
+    let mut cql = Cql::start(server.connect("cql"));
     let text = format!("USE system{}", " ".repeat(100_000));
     let reply = outcome(&cql.query(&text));
     if reply.starts_with("ERROR") { "refused".to_owned() } else { reply }
@@ -191,7 +191,7 @@ fn is_idle_http_closed(server: &Server) -> String {
 
 /// Executes the first of many prepared statements.
 fn first_of_many(server: &Server) -> String {
-    let mut cql = Cql::start(server);
+    let mut cql = Cql::start(server.connect("cql"));
     let mut first = Vec::new();
     for index in 1..=200 {
         let text = format!("USE system{}", " ".repeat(1_000 + index));

@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::net::TcpStream;
 
-use super::fixture::{Server, ask, happens, read_reply, request};
+use super::fixture::{Server, happens};
+use crate::resp::{ask, read_reply, request};
 
 /// Starts the script, and returns its connection. The script is slow when this returns.
 fn stall(server: &Server) -> TcpStream {

@@ -4,7 +4,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::fixture::{Server, ask, happens, read_reply};
+use super::fixture::{Server, happens};
+use crate::resp::{ask, read_reply};
 
 const SOCKET: &[&str] = &["--unixsocket", "{dir}/s"];
 
@@ -86,7 +87,7 @@ fn a_socket_that_was_left_behind_is_replaced_and_one_of_an_orderly_end_is_remove
     let name = left.display().to_string();
     let next = Server::start("unix-next", &["--unixsocket", &name], &[]);
     assert_eq!(ask(&mut UnixStream::connect(&left).unwrap(), &["PING"]), "+PONG");
-    next.signal("-TERM");
+    next.signal("TERM");
     assert!(happens(|| next.ends_within(Duration::ZERO)));
     assert!(!left.exists());
 }

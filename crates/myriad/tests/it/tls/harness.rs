@@ -1,48 +1,41 @@
 //! A server with TLS, and requests to it.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use rustls::ClientConfig;
 
-use crate::secure::{Files, PATIENCE, Stream, connect, dial};
+use crate::process::{self, wait_until};
+use crate::resp;
+use crate::secure::{Files, Stream, connect, dial};
 
-/// A running server. Dropping it kills the process and removes its directory.
+/// A running server, and its files, which are removed after its end.
 pub(super) struct Server {
-    child: Child,
+    server: process::Server,
     pub(super) files: Files,
-    ready: String,
 }
 
 impl Server {
     /// Starts a server with certificate `one` and a TLS port for every protocol.
     pub(super) fn start(label: &str, options: &[&str]) -> Server {
         let files = Files::make(directory(label));
-        let mut child = command(&files, options).spawn().unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap());
-        let mut ready = String::new();
-        lines.read_line(&mut ready).unwrap();
-        assert!(ready.starts_with("ready "), "not ready: {ready:?}");
-        Server { child, files, ready }
+        let server = process::Server::run(command(&files, options).stderr(Stdio::null()));
+        assert!(server.has_started());
+        Server { server, files }
     }
 
     /// Starts a server that must fail because of invalid files. Returns its standard error.
     pub(super) fn refuse(label: &str, options: &[&str]) -> String {
         let files = Files::make(directory(label));
-        let output = command(&files, options).stderr(Stdio::piped()).output().unwrap();
-        fs::remove_dir_all(&files.directory).unwrap();
+        let output = command(&files, options).output().unwrap();
         assert!(!output.status.success());
         String::from_utf8(output.stderr).unwrap()
     }
 
     pub(super) fn address(&self, option: &str) -> SocketAddr {
-        let mut listeners = self.ready.split_whitespace().filter_map(|word| word.split_once('='));
-        listeners.find(|(name, _)| *name == option).unwrap().1.parse().unwrap()
+        self.server.address(option)
     }
 
     pub(super) fn connect(&self, option: &str) -> TcpStream {
@@ -54,45 +47,24 @@ impl Server {
     }
 
     pub(super) fn hang_up(&self) {
-        let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-HUP", &id]).status().unwrap().success());
+        self.server.process.signal("HUP");
     }
 
     /// Runs a command whose reply is a bulk string or a line, such as INFO.
     pub(super) fn ask(&self, words: &[&str]) -> String {
-        ask(&mut self.connect("resp"), words)
+        resp::ask(&mut self.connect("resp"), words)
     }
 
     /// Waits until these INFO counters add up to `sum`: a reactor publishes its counters after each
     /// turn.
     pub(super) fn await_counters(&self, names: &[&str], sum: u64) {
-        wait_for(&names.join(" + "), || {
+        wait_until(&format!("{} is {sum}", names.join(" + ")), || {
             names.iter().map(|name| self.counter(name)).sum::<u64>() == sum
         });
     }
 
     pub(super) fn counter(&self, name: &str) -> u64 {
-        let info = self.ask(&["INFO", "everything"]);
-        let value = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        value.unwrap_or_else(|| panic!("no {name}")).trim().parse().unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Both calls fail only if the process has already exited.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.files.directory);
-    }
-}
-
-/// Waits until the condition holds; panics after the deadline.
-pub(super) fn wait_for(what: &str, mut has_come: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !has_come() {
-        assert!(Instant::now() < deadline, "waited for {what}");
-        std::thread::sleep(Duration::from_millis(5));
+        resp::counter(&mut self.connect("resp"), name)
     }
 }
 
@@ -110,41 +82,6 @@ fn command(files: &Files, options: &[&str]) -> Command {
     command.args(file("--tls-cert-file", "one.pem"));
     command.args(file("--tls-key-file", "one.key"));
     command.args(file("--tls-ca-cert-file", "ca.pem"));
-    command.args(options).arg("--dir").arg(Path::new(&files.directory).join("data"));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    command.args(options).arg("--dir").arg(files.path("data")).stdin(Stdio::null());
     command
-}
-
-pub(super) fn request(words: &[&str]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
-    for word in words {
-        bytes.extend(format!("${}\r\n{word}\r\n", word.len()).bytes());
-    }
-    bytes
-}
-
-/// Runs one command of RESP whose reply is a line or a bulk string.
-pub(super) fn ask(stream: &mut (impl Read + Write), words: &[&str]) -> String {
-    stream.write_all(&request(words)).unwrap();
-    let line = read_line(stream);
-    match line.strip_prefix('$').map(str::parse::<usize>) {
-        Some(Ok(length)) => {
-            let mut bytes = vec![0; length + 2];
-            stream.read_exact(&mut bytes).unwrap();
-            bytes.truncate(length);
-            String::from_utf8(bytes).unwrap()
-        }
-        _ => line,
-    }
-}
-
-fn read_line(stream: &mut impl Read) -> String {
-    let mut bytes = Vec::new();
-    while !bytes.ends_with(b"\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        bytes.push(byte[0]);
-    }
-    bytes.truncate(bytes.len() - 2);
-    String::from_utf8(bytes).unwrap()
 }

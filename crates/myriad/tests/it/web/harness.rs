@@ -4,11 +4,15 @@ use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use crate::process::Process;
+pub(super) use crate::process::{PATIENCE, signal, wait_until};
+pub(super) use crate::secure::connect;
 
 pub(super) const HELLO: &str =
     "HTTP/1.1 200 OK\r\nContent-Length: 27\r\n\r\nHello from Tom HTTP Server\n";
@@ -16,16 +20,14 @@ pub(super) const GET_HELLO: &str = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
 pub(super) const GET_HELLO_AND_CLOSE: &str =
     "GET /hello HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 pub(super) const HELLO_AND_CLOSE: &str = "HTTP/1.1 200 OK\r\nContent-Length: 27\r\nConnection: close\r\n\r\nHello from Tom HTTP Server\n";
-/// Deadline that only a hung test reaches.
-pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 /// Timeouts long enough for a client that is descheduled.
 pub(super) const PATIENT: [&str; 4] = ["--head-timeout-ms", "60000", "--drain-timeout-ms", "60000"];
 /// Time for which an exiting worker keeps an idle connection open.
 pub(super) const DRAIN_IDLE: Duration = Duration::from_millis(500);
 
-/// A running master; killed when dropped.
+/// A running master.
 pub(super) struct Server {
-    pub(super) master: Child,
+    pub(super) master: Process,
     lines: Option<BufReader<ChildStdout>>,
     pub(super) address: SocketAddr,
     /// Address for HTTPS, if there is one.
@@ -66,15 +68,10 @@ impl Server {
         options: &[&str],
         errors: impl Into<Stdio>,
     ) -> Server {
-        let mut master = program
-            .arg("web")
-            .args(options)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(errors)
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(master.stdout.take().unwrap());
+        program.arg("web").args(options);
+        program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(errors);
+        let mut master = Process::start(program);
+        let mut lines = BufReader::new(master.0.stdout.take().unwrap());
         let addresses = ready_addresses(&mut lines);
         let of = |name: &str| addresses.iter().find(|one| one.0 == name).map(|one| one.1);
         let (address, https) = (of("http").unwrap(), of("https"));
@@ -127,7 +124,7 @@ impl Server {
     }
 
     pub(super) fn signal(&self, name: &str) {
-        signal(self.master.id(), name);
+        self.master.signal(name);
     }
 
     /// Returns the process IDs of the workers.
@@ -136,18 +133,10 @@ impl Server {
     }
 
     /// Stops the server and checks that it exits successfully.
-    pub(super) fn stop(mut self) {
+    pub(super) fn stop(self) {
         self.signal("TERM");
-        let status = self.master.wait().unwrap();
+        let status = self.master.wait();
         assert!(status.success(), "{status}");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // After stop(), the process has already exited.
-        let _ = self.master.kill();
-        let _ = self.master.wait();
     }
 }
 
@@ -172,18 +161,6 @@ fn ready_addresses(lines: &mut impl BufRead) -> Vec<(String, SocketAddr)> {
         (name.to_owned(), address.parse().unwrap())
     };
     words.split(' ').map(address).collect()
-}
-
-pub(super) fn connect(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream
-}
-
-pub(super) fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(status.unwrap().success(), "kill -{name} {pid}");
 }
 
 /// Stops a process and waits until it has stopped, because signals are delivered asynchronously.
@@ -217,14 +194,6 @@ pub(super) fn children(pid: u32) -> Vec<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let text = fs::read_to_string(path).unwrap_or_default();
     text.split_whitespace().map(|child| child.parse().unwrap()).collect()
-}
-
-pub(super) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !condition() {
-        assert!(started.elapsed() < PATIENCE, "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Sends `request` and reads exactly `reply`.

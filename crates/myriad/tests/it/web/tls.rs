@@ -452,7 +452,7 @@ fn shutdown_finishes_pending_responses_over_tls() {
     let ground = Ground::new("ending");
     fs::write(ground.folder.path("root/big.bin"), vec![b'7'; 8_000_000]).unwrap();
     let root = ground.folder.path("root").display().to_string();
-    let mut server = ground.start(&[&["--workers", "2", "--root", &root][..], &PATIENT].concat());
+    let server = ground.start(&[&["--workers", "2", "--root", &root][..], &PATIENT].concat());
     let mut idle = ground.dial(&server);
     ask(&mut idle, GET_HELLO, HELLO);
     let mut downloads = ground.dial(&server);
@@ -463,7 +463,7 @@ fn shutdown_finishes_pending_responses_over_tls() {
     assert!(rest.ends_with(&"7".repeat(8_000_000)), "{} bytes", rest.len());
     // An orderly end: without close_notify, the read is an error.
     assert_eq!(idle.read(&mut [0; 8]).unwrap(), 0);
-    assert!(server.master.wait().unwrap().success());
+    assert!(server.master.wait().success());
     assert!(TcpStream::connect(server.https.unwrap()).is_err());
 }
 
@@ -472,7 +472,7 @@ fn shutdown_finishes_pending_responses_over_tls() {
 #[test]
 fn shutdown_waits_for_handshakes() {
     let ground = Ground::new("late");
-    let mut server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
+    let server = ground.start(&[&["--workers", "1"][..], &PATIENT].concat());
     let mut late = ground.dial(&server);
     server.signal("TERM");
     std::thread::sleep(2 * DRAIN_IDLE);
@@ -484,7 +484,7 @@ fn shutdown_waits_for_handshakes() {
     assert!(heard.is_ok() || since.elapsed() >= DRAIN_IDLE, "{heard:?}");
     assert!(heard.is_err() || answer == HELLO_AND_CLOSE.as_bytes());
     drop(late);
-    assert!(server.master.wait().unwrap().success());
+    assert!(server.master.wait().success());
 }
 
 #[test]
