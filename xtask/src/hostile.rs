@@ -20,6 +20,7 @@ mod memory;
 mod refusals;
 mod replies;
 mod requests;
+mod stage;
 mod stalls;
 mod subject;
 

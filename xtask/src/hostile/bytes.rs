@@ -7,15 +7,14 @@ use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
 use super::ask::{self, connect, expect_bytes, expect_closed, expect_silence, request};
-use super::bystander::{Bystander, Habit};
+use super::bystander::Habit;
+use super::stage::Stage;
 use super::{Check, Outcome, Scene};
 
 const GARBAGE_CONNECTIONS: usize = 400;
 const GARBAGE_BYTES_MAX: usize = 4096;
 const MUTANTS: usize = 1000;
 const LORISES: usize = 64;
-/// Rounds of the bystander that prove that it is served.
-const ROUNDS: u64 = 50;
 /// `timeout` of the check: the bystander must not become idle when the machine halts it.
 const IDLE_S: &str = "15";
 /// The longest inline request and length line.
@@ -32,9 +31,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn garbage(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    let before_bytes = subject.resident_bytes()?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Writes)?;
     let mut random = SmallRng::seed_from_u64(scene.seed);
     for _ in 0..GARBAGE_CONNECTIONS {
         let mut bytes = vec![0; random.random_range(1..=GARBAGE_BYTES_MAX)];
@@ -43,13 +40,9 @@ fn garbage(scene: &Scene<'_>) -> Result<Outcome> {
         if random.random_bool(0.5) {
             bytes[0] = *b"*$+-:".get(random.random_range(0..5_usize)).context("in range")?;
         }
-        ask::say_and_leave(&subject.address, &bytes)?;
+        ask::say_and_leave(&stage.address, &bytes)?;
     }
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
-    subject.until_flat(before_bytes)?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Requests and their answers, harmless however they are truncated.
@@ -66,8 +59,7 @@ fn dialogue() -> Vec<(Vec<u8>, &'static [u8])> {
 }
 
 fn mutants(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Writes)?;
     let valid: Vec<u8> = dialogue().into_iter().flat_map(|(sent, _)| sent).collect();
     let mut random = SmallRng::seed_from_u64(scene.seed ^ 1);
     for _ in 0..MUTANTS {
@@ -80,12 +72,9 @@ fn mutants(scene: &Scene<'_>) -> Result<Outcome> {
                 _ => bytes.insert(at, *b"0123456789\r\n$*-\"".get(at % 16).context("in range")?),
             }
         }
-        ask::say_and_leave(&subject.address, &bytes)?;
+        ask::say_and_leave(&stage.address, &bytes)?;
     }
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Wherever the input is cut, exactly the requests before the cut are answered.
@@ -118,8 +107,7 @@ fn cuts(scene: &Scene<'_>) -> Result<Outcome> {
 }
 
 fn lies(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Writes)?;
     let long_inline = vec![b'x'; LINE_BYTES_MAX + 1];
     let long_count = [b"*".as_slice(), &vec![b'1'; LINE_BYTES_MAX + 1]].concat();
     let long_length = [b"*1\r\n$".as_slice(), &vec![b'1'; LINE_BYTES_MAX + 1]].concat();
@@ -147,29 +135,24 @@ fn lies(scene: &Scene<'_>) -> Result<Outcome> {
     ];
     for (bytes, reason) in refused {
         let expected = format!("-ERR Protocol error: {reason}\r\n");
-        expect_closed(&subject.address, bytes, expected.as_bytes())?;
+        expect_closed(&stage.address, bytes, expected.as_bytes())?;
     }
     // An empty request is ignored without an answer, and the next one is served.
     for bytes in ["*0\r\n", "*-1\r\n", "*-2147483648\r\n", "\r\n"] {
-        let mut stream = connect(&subject.address)?;
+        let mut stream = connect(&stage.address)?;
         stream.write_all(bytes.as_bytes())?;
         stream.write_all(b"PING\r\n")?;
         expect_bytes(&mut stream, b"+PONG\r\n").with_context(|| format!("{bytes:?}"))?;
     }
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// The maximum announced lengths cost no memory until the bytes arrive.
 fn promises(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    let before_bytes = subject.resident_bytes()?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Writes)?;
     let mut streams = Vec::new();
     for number in 0..200 {
-        let mut stream = connect(&subject.address)?;
+        let mut stream = connect(&stage.address)?;
         stream.write_all(match number % 3 {
             0 => b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$536870912\r\n",
             1 => b"*1048576\r\n",
@@ -177,52 +160,44 @@ fn promises(scene: &Scene<'_>) -> Result<Outcome> {
         })?;
         streams.push(stream);
     }
-    bystander.completes(ROUNDS)?;
-    subject.until_flat(before_bytes)?;
+    stage.others_are_served()?;
+    stage.subject.until_flat(stage.before_bytes)?;
     for stream in &mut streams {
         expect_silence(stream)?;
     }
     streams.into_iter().try_for_each(ask::reset)?;
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
-    subject.until_connections(0)?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Many connections, each of which sends its next byte after all others have sent theirs.
 fn lorises(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Writes)?;
     let dialogue = dialogue();
     let sent: Vec<u8> = dialogue.iter().flat_map(|(sent, _)| sent.clone()).collect();
     let expected: Vec<u8> = dialogue.iter().flat_map(|(_, answer)| *answer).copied().collect();
     let mut streams = Vec::new();
     for _ in 0..LORISES {
-        streams.push(connect(&subject.address)?);
+        streams.push(connect(&stage.address)?);
     }
     for byte in &sent {
         for stream in &mut streams {
             stream.write_all(&[*byte])?;
         }
-        bystander.completes(1)?;
+        stage.others_complete(1)?;
     }
     for stream in &mut streams {
         expect_bytes(stream, &expected)?;
     }
-    bystander.stop()?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Option `timeout`: an idle connection is closed, even within a request; others stay.
 fn idle(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&["--timeout", IDLE_S])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let stage = Stage::resp(scene.start(&["--timeout", IDLE_S])?, Habit::Writes)?;
     let beginnings: [&[u8]; 4] = [b"", b"*", b"*2\r\n$4\r\nECHO\r\n$100\r\nhalf", b"PIN"];
     let mut streams = Vec::new();
     for begun in beginnings {
-        let mut stream = connect(&subject.address)?;
+        let mut stream = connect(&stage.address)?;
         stream.write_all(begun)?;
         streams.push(stream);
     }
@@ -230,8 +205,5 @@ fn idle(scene: &Scene<'_>) -> Result<Outcome> {
         let answer = ask::read_to_end(stream)?;
         anyhow::ensure!(answer.is_empty(), "an idle connection got {}", ask::shown(&answer));
     }
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }

@@ -13,7 +13,7 @@ use wire::cql::{
 use super::Scene;
 use super::ask::connect;
 use super::bystander::{Bystander, Habit};
-use super::subject::Subject;
+use super::stage::Stage;
 use crate::cql::client::Client;
 use crate::cql::connection::Connection;
 
@@ -22,16 +22,9 @@ const ROUNDS: u64 = 30;
 /// The error that Cassandra calls a protocol error.
 pub(super) const PROTOCOL_ERROR: i32 = 0x000a;
 
-/// A server under attack, and two clients that must be served: one of each protocol.
-pub(super) struct Stage {
-    pub(super) subject: Subject,
-    pub(super) address: String,
-    bystanders: [Bystander; 2],
-    before_bytes: u64,
-}
-
 impl Stage {
-    pub(super) fn set(scene: &Scene<'_>, options: &[&str]) -> Result<Stage> {
+    /// A stage with two bystanders, one of each protocol.
+    pub(super) fn cql(scene: &Scene<'_>, options: &[&str]) -> Result<Stage> {
         let subject = scene.start(&[&["--cql", "127.0.0.1:0"], options].concat())?;
         let address = subject.cql_address.clone().context("it listens for CQL")?;
         let mut connection = Connection::open(&address)?;
@@ -43,33 +36,16 @@ impl Stage {
             "CREATE TABLE hostile.t (p int, c int, v text, b blob, l list<int>, m map<int, text>, \
              PRIMARY KEY (p, c))",
         )?;
-        let bystanders = [
+        let bystanders = vec![
             Bystander::start(&subject.address, Habit::Writes)?,
             Bystander::start(&address, Habit::Queries)?,
         ];
         let before_bytes = subject.resident_bytes()?;
-        Ok(Stage { subject, address, bystanders, before_bytes })
+        Ok(Stage { subject, address, bystanders, rounds: ROUNDS, before_bytes })
     }
 
     pub(super) fn client(&self, version: Version) -> Result<Client> {
         Client::open(&self.address, version, None)
-    }
-
-    /// Checks that the others are served.
-    pub(super) fn others_are_served(&self) -> Result<()> {
-        self.bystanders.iter().try_for_each(|it| it.completes(ROUNDS))
-    }
-
-    /// Checks that the others were served, that memory use is back to normal, and that the server
-    /// ends cleanly.
-    pub(super) fn clear(self) -> Result<()> {
-        self.others_are_served()?;
-        self.subject.until_connections(2).context("connections stay")?;
-        self.subject.until_flat(self.before_bytes)?;
-        for bystander in self.bystanders {
-            bystander.stop()?;
-        }
-        self.subject.stop()
     }
 }
 

@@ -13,8 +13,9 @@ use wire::cql::{
 
 use super::ask::{self, connect};
 use super::cql::{
-    PROTOCOL_ERROR, Stage, encoder, message, nothing, read_replies, refused, replies, say, startup,
+    PROTOCOL_ERROR, encoder, message, nothing, read_replies, refused, replies, say, startup,
 };
+use super::stage::Stage;
 use super::{Check, Outcome, Scene};
 
 const GARBAGE_CONNECTIONS: usize = 300;
@@ -38,7 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn garbage(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let mut random = SmallRng::seed_from_u64(scene.seed);
     for _ in 0..GARBAGE_CONNECTIONS {
         let mut bytes = vec![0; random.random_range(1..=GARBAGE_BYTES_MAX)];
@@ -54,8 +55,7 @@ fn garbage(scene: &Scene<'_>) -> Result<Outcome> {
         }
         ask::say_and_leave(&stage.address, &bytes)?;
     }
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Requests of every kind.
@@ -102,7 +102,7 @@ fn framed(version: Version, requests: &[u8]) -> Vec<u8> {
 }
 
 fn mutants(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let mut random = SmallRng::seed_from_u64(scene.seed ^ 1);
     for _ in 0..MUTANTS {
         let version = [Version::V3, Version::V4, Version::V5][random.random_range(0..3)];
@@ -122,13 +122,12 @@ fn mutants(scene: &Scene<'_>) -> Result<Outcome> {
         let all = [startup(version, None), framed(version, &requests.concat())].concat();
         ask::say_and_leave(&stage.address, &all)?;
     }
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Wherever the input is cut, exactly the requests before the cut are answered.
 fn cuts(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let requests = dialogue(Version::V4);
     let all = requests.concat();
     for cut in 0..=all.len() {
@@ -140,13 +139,12 @@ fn cuts(scene: &Scene<'_>) -> Result<Outcome> {
         let found = say(&stage.address, Version::V4, &all[..cut])?;
         ensure!(found.len() == whole, "cut after {cut} bytes: {found:?}");
     }
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Every number in every request is replaced by one that is too large, negative, or zero.
 fn lies(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let mut after = Vec::new();
     encoder(Version::V4).options(77, &mut after);
     for request in dialogue(Version::V4) {
@@ -194,12 +192,11 @@ fn lies(scene: &Scene<'_>) -> Result<Outcome> {
     }
     stage.others_are_served()?;
     streams.into_iter().try_for_each(ask::reset)?;
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 fn codes(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     for opcode in 0..=255_u8 {
         // STARTUP, OPTIONS, QUERY, PREPARE, EXECUTE, REGISTER, BATCH, AUTH_RESPONSE
         if [0x01, 0x05, 0x07, 0x09, 0x0a, 0x0b, 0x0d, 0x0f].contains(&opcode) {
@@ -217,13 +214,12 @@ fn codes(scene: &Scene<'_>) -> Result<Outcome> {
             found.iter().any(|(_, said)| said.contains("Invalid or unsupported protocol version"));
         ensure!(is_told && found.len() == 1, "version {version}: {found:?}");
     }
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// No part of a segment with a wrong checksum is executed: one error, then the connection ends.
 fn checksums(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let mut request = Vec::new();
     let text = "INSERT INTO hostile.t (p, c) VALUES (99, 99)";
     encoder(Version::V5).query(3, text, &nothing(), &mut request);
@@ -242,13 +238,12 @@ fn checksums(scene: &Scene<'_>) -> Result<Outcome> {
     encoder(Version::V4).query(1, "SELECT p FROM hostile.t WHERE p = 99", &nothing(), &mut request);
     let found = say(&stage.address, Version::V4, &request)?;
     ensure!(found == [(1, "0 rows".to_owned())], "a damaged segment was run: {found:?}");
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Compressed bodies whose announced size is too large or false.
 fn bombs(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     for compression in [Compression::Lz4, Compression::Snappy] {
         for length in [0_u32, 1, 1 << 24, (1 << 28) + 1, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff] {
             let body = match compression {
@@ -269,8 +264,7 @@ fn bombs(scene: &Scene<'_>) -> Result<Outcome> {
         }
         stage.others_are_served()?;
     }
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 fn varint(mut number: u32) -> Vec<u8> {
@@ -285,7 +279,7 @@ fn varint(mut number: u32) -> Vec<u8> {
 
 /// Many connections, each of which sends its next byte after all others have sent theirs.
 fn lorises(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let mut sent = startup(Version::V4, None);
     sent.extend_from_slice(&dialogue(Version::V4).concat());
     let mut streams = Vec::new();
@@ -303,6 +297,5 @@ fn lorises(scene: &Scene<'_>) -> Result<Outcome> {
     }
     stage.others_are_served()?;
     drop(streams);
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }

@@ -6,15 +6,14 @@ use std::io::Write;
 use anyhow::{Context, Result, ensure};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rustix::process::{Resource, getrlimit};
 use wire::cql::{
     BatchKind, BatchStatement, Consistency, Parameters, ParametersToSend, Response, Value, Version,
 };
 
 use super::ask::{self, connect};
-use super::cql::{
-    PROTOCOL_ERROR, Stage, encoder, message, nothing, read_replies, refused, said, startup,
-};
+use super::cql::{PROTOCOL_ERROR, encoder, message, nothing, read_replies, refused, said, startup};
+use super::crowds::{CROWD, skipped_crowd};
+use super::stage::Stage;
 use super::{Check, Outcome, Scene};
 use crate::cql::connection::{Connection, Manner};
 
@@ -24,10 +23,6 @@ const INVALID: i32 = 0x2200;
 const UNPREPARED: i32 = 0x2500;
 /// Nesting of terms; the limit is in `docs/reference/limits.md`.
 const DEPTH: usize = 20_000;
-/// The number of connections that the server supports.
-const CROWD: usize = 10_000;
-/// Descriptors that this process and the server need in addition to those of the connections.
-const DESCRIPTORS_BESIDES: u64 = 200;
 const STREAMS: i16 = 1000;
 /// Rows of the table that is scanned.
 const ROWS: i32 = 2000;
@@ -49,7 +44,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn utf8(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     for text in [&b"\xff\xfe"[..], b"SELECT '\xc3\x28'", b"\xed\xa0\x80", b"SELECT \"\xf8\" FROM t"]
     {
         let length = u32::try_from(text.len())?.to_be_bytes();
@@ -63,12 +58,11 @@ fn utf8(scene: &Scene<'_>) -> Result<Outcome> {
     let text = "INSERT INTO hostile.t (p, c, v) VALUES (1, 1, ?)";
     encoder(Version::V4).query(5, text, &with, &mut bytes);
     refused(&stage.address, &bytes, INVALID)?;
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 fn nesting(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let nested = |open: &str, inner: &str, close: &str| {
         format!("{}{inner}{}", open.repeat(DEPTH), close.repeat(DEPTH))
     };
@@ -119,8 +113,7 @@ fn nesting(scene: &Scene<'_>) -> Result<Outcome> {
             .with_context(|| statement.chars().take(60).collect::<String>())?;
     }
     drop(connection);
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 fn insert_json(text: &str) -> String {
@@ -129,7 +122,7 @@ fn insert_json(text: &str) -> String {
 
 /// Values whose bytes are malformed for their type.
 fn values(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let long = vec![b'k'; 70_000];
     let many = [&i32::MAX.to_be_bytes()[..], &[0, 0, 0, 4, 0, 0, 0, 7]].concat();
     let negative = [&(-1_i32).to_be_bytes()[..], &[0, 0, 0, 4, 0, 0, 0, 7]].concat();
@@ -178,12 +171,11 @@ fn values(scene: &Scene<'_>) -> Result<Outcome> {
         encoder(Version::V4).query(5, text, &with, &mut bytes);
         refused(&stage.address, &bytes, INVALID).with_context(|| format!("{count} values"))?;
     }
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 fn forged(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let long = vec![0_u8; 60_000];
     for id in [&[7; 16][..], &[], &[1; 3], &long[..]] {
         let mut bytes = Vec::new();
@@ -225,15 +217,14 @@ fn forged(scene: &Scene<'_>) -> Result<Outcome> {
         ensure!(is_right, "a forged state is answered {reply}");
     }
     drop((client, connection));
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Maximum number of unprepared statements in a batch (docs/reference/limits.md).
 const BATCH_TEXTS_MAX: usize = 16_384;
 
 fn batches(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let version = Version::V4;
     let text = "INSERT INTO hostile.t (p, c) VALUES (1, 1)";
     let parameters = Parameters::new(Consistency::One);
@@ -273,8 +264,7 @@ fn batches(scene: &Scene<'_>) -> Result<Outcome> {
         encoder(version).batch(5, BatchKind::Logged, &statements, &parameters, &mut bytes);
         refused(&stage.address, &bytes, code).with_context(|| inner.to_owned())?;
     }
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Fills the table for scans.
@@ -299,7 +289,7 @@ fn fill(stage: &Stage) -> Result<()> {
 }
 
 fn unread(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     fill(&stage)?;
     let before_bytes = stage.subject.resident_bytes()?;
     let mut bytes = startup(Version::V4, None);
@@ -326,19 +316,14 @@ fn unread(scene: &Scene<'_>) -> Result<Outcome> {
     ensure!(found[1..].iter().all(|(_, said)| *said == format!("{ROWS} rows")), "read late");
     drop(late);
     peers.into_iter().try_for_each(ask::reset)?;
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
-    let needed = CROWD as u64 + DESCRIPTORS_BESIDES;
-    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    if allowed < needed {
-        return Ok(Outcome::Skipped(format!(
-            "{needed} descriptors are needed and {allowed} allowed: ulimit -n"
-        )));
+    if let Some(skipped) = skipped_crowd() {
+        return Ok(skipped);
     }
-    let stage = Stage::set(scene, &["--maxclients", "10100"])?;
+    let stage = Stage::cql(scene, &["--maxclients", "10100"])?;
     let mut peers = Vec::with_capacity(CROWD);
     for number in 0..CROWD {
         let mut stream = connect(&stage.address).with_context(|| format!("connection {number}"))?;
@@ -352,14 +337,13 @@ fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
     stage.others_are_served()?;
     // Resets leave no socket in the kernel, so that the next run can use all ports.
     peers.into_iter().try_for_each(ask::reset)?;
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Scans and durable writes among fast reads: each is answered once, on its stream, and slow
 /// requests do not delay fast ones.
 fn streams(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     fill(&stage)?;
     for version in [Version::V3, Version::V4, Version::V5] {
         let mut client = stage.client(version)?;
@@ -385,6 +369,5 @@ fn streams(scene: &Scene<'_>) -> Result<Outcome> {
         }
         stage.others_are_served()?;
     }
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }

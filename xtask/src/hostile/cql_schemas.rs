@@ -4,7 +4,8 @@
 use anyhow::{Result, ensure};
 use wire::cql::Version;
 
-use super::cql::{Stage, encoder, nothing, refused};
+use super::cql::{encoder, nothing, refused};
+use super::stage::Stage;
 use super::{Check, Outcome, Scene};
 use crate::cql::connection::{Connection, Manner};
 
@@ -17,7 +18,7 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn types(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let mut connection = Connection::open(&stage.address)?;
     let is_refused = |statement: &str| -> Result<bool> {
         let mut connection = Connection::open(&stage.address)?;
@@ -62,12 +63,11 @@ fn types(scene: &Scene<'_>) -> Result<Outcome> {
     }
     connection.must("DESCRIBE KEYSPACE hostile")?;
     drop(connection);
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 fn terms(scene: &Scene<'_>) -> Result<Outcome> {
-    let stage = Stage::set(scene, &[])?;
+    let stage = Stage::cql(scene, &[])?;
     let mut connection = Connection::open(&stage.address)?;
     connection.must("CREATE TABLE hostile.numbers (p int PRIMARY KEY, v varint, d decimal)")?;
     drop(connection);
@@ -88,6 +88,5 @@ fn terms(scene: &Scene<'_>) -> Result<Outcome> {
             refused(&stage.address, &bytes, code)?;
         }
     }
-    stage.clear()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }

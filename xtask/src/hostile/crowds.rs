@@ -9,12 +9,13 @@ use rustix::process::{Resource, getrlimit};
 
 use super::ask::{self, connect, expect_bytes, expect_simple, read_to_end, request};
 use super::bystander::{Bystander, Habit};
+use super::stage::Stage;
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
 use crate::process::TempDir;
 
 /// The number of connections that the server supports.
-const CROWD: usize = 10_000;
+pub(super) const CROWD: usize = 10_000;
 /// Descriptors that this process and the server need in addition to those of the connections.
 const DESCRIPTORS_BESIDES: u64 = 200;
 /// Maximum memory of a connection that has just been served.
@@ -42,20 +43,26 @@ pub(super) const CHECKS: &[Check] = &[
     Check { name: "reset storm", suits_any_server: true, run: resets },
 ];
 
-fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
+/// Skips a check with [`CROWD`] connections if this process may not open as many.
+pub(super) fn skipped_crowd() -> Option<Outcome> {
     let needed = CROWD as u64 + DESCRIPTORS_BESIDES;
     let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    if allowed < needed {
-        return Ok(Outcome::Skipped(format!(
+    (allowed < needed).then(|| {
+        Outcome::Skipped(format!(
             "{needed} descriptors are needed and {allowed} allowed: ulimit -n"
-        )));
+        ))
+    })
+}
+
+fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
+    if let Some(skipped) = skipped_crowd() {
+        return Ok(skipped);
     }
-    let subject = scene.start(&["--maxclients", "10100"])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    let before_bytes = subject.resident_bytes()?;
+    let stage = Stage::resp(scene.start(&["--maxclients", "10100"])?, Habit::Writes)?;
+    let subject = &stage.subject;
     let mut streams = Vec::with_capacity(CROWD);
     for number in 0..CROWD {
-        streams.push(connect(&subject.address).with_context(|| format!("connection {number}"))?);
+        streams.push(connect(&stage.address).with_context(|| format!("connection {number}"))?);
     }
     for (number, stream) in streams.iter_mut().enumerate() {
         stream.write_all(&request(&["ECHO", &number.to_string()]))?;
@@ -64,8 +71,8 @@ fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
         let text = number.to_string();
         expect_bytes(stream, format!("${}\r\n{text}\r\n", text.len()).as_bytes())?;
     }
-    bystander.completes(ROUNDS)?;
-    let grown_bytes = subject.resident_bytes()?.saturating_sub(before_bytes);
+    stage.others_are_served()?;
+    let grown_bytes = subject.resident_bytes()?.saturating_sub(stage.before_bytes);
     ensure!(
         grown_bytes <= CROWD as u64 * CONNECTION_BYTES_MAX,
         "{CROWD} connections cost {} KiB",
@@ -74,38 +81,34 @@ fn crowd(scene: &Scene<'_>) -> Result<Outcome> {
     ensure!(subject.info_number("connected_clients")? >= CROWD as u64, "INFO counts fewer");
     // Resets leave no socket in the kernel, so that the next run can use all ports.
     streams.into_iter().try_for_each(ask::reset)?;
-    subject.until_connections(1)?;
-    bystander.stop()?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 fn clients_max(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&["--maxclients", &CLIENTS_MAX.to_string()])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let options = ["--maxclients", &CLIENTS_MAX.to_string()];
+    let stage = Stage::resp(scene.start(&options)?, Habit::Writes)?;
+    let subject = &stage.subject;
     let mut streams: Vec<TcpStream> = Vec::new();
     for _ in 1..CLIENTS_MAX {
-        let mut stream = connect(&subject.address)?;
+        let mut stream = connect(&stage.address)?;
         stream.write_all(b"PING\r\n")?;
         expect_bytes(&mut stream, b"+PONG\r\n")?;
         streams.push(stream);
     }
     for _ in 0..CLIENTS_MAX {
-        let answer = read_to_end(&mut connect(&subject.address)?)?;
+        let answer = read_to_end(&mut connect(&stage.address)?)?;
         ensure!(answer == REFUSAL, "over maxclients: {}", ask::shown(&answer));
     }
-    bystander.completes(ROUNDS)?;
+    stage.others_are_served()?;
     for stream in &mut streams {
         stream.write_all(b"PING\r\n")?;
         expect_bytes(stream, b"+PONG\r\n")?;
     }
     drop(streams);
-    until_accepted(&subject)?;
-    bystander.stop()?;
+    until_accepted(subject)?;
     let rejected = subject.info_number("rejected_connections")?;
     ensure!(rejected >= CLIENTS_MAX as u64, "INFO counts {rejected} rejected connections");
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.end()
 }
 
 /// Few descriptors at the start: connections leave enough for the log.
@@ -115,20 +118,19 @@ fn few_descriptors(scene: &Scene<'_>) -> Result<Outcome> {
     let options = ["--log-segment-bytes", "64kb"];
     let subject = Subject::start_on(scene.root, directory.path(), &options, &[&limit])?;
     let mut control = subject.connect()?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    let served = crowd_of(&subject, 2 * DESCRIPTORS_FEW)?;
+    let stage = Stage::resp(subject, Habit::Writes)?;
+    let subject = &stage.subject;
+    let served = crowd_of(subject, 2 * DESCRIPTORS_FEW)?;
     ensure!((1..DESCRIPTORS_FEW).contains(&served.len()), "{} served", served.len());
     let value = vec![b'v'; 8 << 10];
     for round in 0..100 {
         let answer = control.call(&[b"SET".as_slice(), b"rolls", &value])?;
         expect_simple(&answer, "OK").with_context(|| format!("write {round}: segments roll"))?;
     }
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
+    stage.others_are_served()?;
     drop((served, control));
-    until_accepted(&subject)?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    until_accepted(subject)?;
+    stage.end()
 }
 
 /// No descriptors later: connections wait in the kernel and cannot be accepted.
@@ -216,33 +218,28 @@ fn until_accepted(subject: &Subject) -> Result<()> {
 
 /// Peers that send nothing, and peers that shut down their side before they are answered.
 fn half_open(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Writes)?;
     let mut silent = Vec::new();
     for _ in 0..HALF_OPEN {
-        silent.push(connect(&subject.address)?);
-        let answer = ask::say_and_leave(&subject.address, &request(&["SET", "half", "open"]))?;
+        silent.push(connect(&stage.address)?);
+        let answer = ask::say_and_leave(&stage.address, &request(&["SET", "half", "open"]))?;
         ensure!(answer == b"+OK\r\n", "half-open: {}", ask::shown(&answer));
     }
-    bystander.completes(ROUNDS)?;
+    stage.others_are_served()?;
     for stream in &mut silent {
         ask::expect_silence(stream)?;
     }
     drop(silent);
-    subject.until_connections(1)?;
-    bystander.stop()?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Resets during requests, replies, transactions and blocking commands.
 fn resets(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Writes)?;
+    let subject = &stage.subject;
     let value = vec![b'v'; 256 << 10];
     let set = request(&[b"SET".as_slice(), b"large", &value]);
-    ensure!(ask::say_and_leave(&subject.address, &set)? == b"+OK\r\n", "SET");
-    let before_bytes = subject.resident_bytes()?;
+    ensure!(ask::say_and_leave(&stage.address, &set)? == b"+OK\r\n", "SET");
     let mischief: [Vec<u8>; 6] = [
         Vec::new(),
         b"*3\r\n$3\r\nSET\r\n$1\r\nx\r\n$1000\r\nhalf".to_vec(),
@@ -252,17 +249,13 @@ fn resets(scene: &Scene<'_>) -> Result<Outcome> {
         request(&["SET", "reset", "storm"]).repeat(100),
     ];
     for bytes in mischief.iter().cycle().take(RESETS) {
-        let mut stream = connect(&subject.address)?;
+        let mut stream = connect(&stage.address)?;
         stream.write_all(bytes)?;
         ask::reset(stream)?;
     }
-    bystander.completes(ROUNDS)?;
     subject.until_connections(1)?;
-    subject.until_flat(before_bytes)?;
     // The server counts a connection as closed a moment before it removes what the connection
     // waited for.
     until("no client is blocked", || Ok(subject.info_number("blocked_clients")? == 0))?;
-    bystander.stop()?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
 use super::ask::{connect, expect_integer, expect_simple, read_to_end, reset, shown};
-use super::bystander::{Bystander, Habit};
+use super::bystander::Habit;
+use super::stage::Stage;
 use super::subject::Subject;
 use super::{Check, Outcome, Scene};
 
@@ -72,21 +73,19 @@ fn pipelines(scene: &Scene<'_>) -> Result<Outcome> {
         let set: Vec<&str> = part.iter().flat_map(|key| [key.as_str(), "x"]).collect();
         expect_simple(&control.call(&[&["MSET"][..], &set].concat())?, "OK")?;
     }
-    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let stage = Stage::resp(subject, Habit::Talks)?;
     for command in [r#"["LPOS","big","nosuch"]"#, r#"["KEYS","nothing*"]"#] {
-        let before = bystander.completed();
+        let before = stage.completed();
         let body = format!("[{}]", vec![command; COMMANDS].join(","));
-        let answer = ask(&subject, "POST", "/pipeline", body.as_bytes())?;
-        let rounds = bystander.completed() - before;
+        let answer = ask(&stage.subject, "POST", "/pipeline", body.as_bytes())?;
+        let rounds = stage.completed() - before;
         expect_status(&answer, 200)?;
         let results = count(&answer, b"\"result\":");
         ensure!(results == COMMANDS, "{results} results of {command}");
         ensure!(rounds >= ROUNDS, "the bystander had {rounds} rounds during {command}");
     }
-    bystander.stop()?;
     drop(control);
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.end()
 }
 
 fn bodies(scene: &Scene<'_>) -> Result<Outcome> {
@@ -132,8 +131,8 @@ fn unread(scene: &Scene<'_>) -> Result<Outcome> {
     let value = vec![b'v'; VALUE_BYTES];
     subject.connect()?.call(&[b"SET".as_slice(), b"a", &value])?;
     let address = subject.http_address.as_ref().context("no HTTP")?.clone();
-    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
-    let before_bytes = subject.resident_bytes()?;
+    let stage = Stage::resp(subject, Habit::Talks)?;
+    let subject = &stage.subject;
     let get = r#"["GET","a"]"#;
     for (method, path, body) in [
         ("GET", "/kv/a", String::new()),
@@ -154,9 +153,9 @@ fn unread(scene: &Scene<'_>) -> Result<Outcome> {
             streams.push(stream);
             most_bytes = most_bytes.max(subject.resident_bytes()?);
         }
-        bystander.completes(ROUNDS)?;
+        stage.others_are_served()?;
         most_bytes = most_bytes.max(subject.resident_bytes()?);
-        let held_bytes = most_bytes.saturating_sub(before_bytes);
+        let held_bytes = most_bytes.saturating_sub(stage.before_bytes);
         ensure!(
             held_bytes <= LIMIT_BYTES + LIMIT_BYTES / 10,
             "{path}: unread answers take {} MiB of {} MiB",
@@ -166,11 +165,8 @@ fn unread(scene: &Scene<'_>) -> Result<Outcome> {
         ensure!(held_bytes > LIMIT_BYTES / 3, "{path}: the answers took {} MiB", held_bytes >> 20);
         streams.into_iter().try_for_each(reset)?;
         super::until("answers are given again", || {
-            Ok(ask(&subject, "GET", "/kv/a", b"")?.len() > VALUE_BYTES)
+            Ok(ask(subject, "GET", "/kv/a", b"")?.len() > VALUE_BYTES)
         })?;
     }
-    bystander.stop()?;
-    subject.until_flat(before_bytes)?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }

@@ -9,12 +9,11 @@ use anyhow::{Context, Result, ensure};
 use super::ask::{
     connect, expect_bulk, expect_error, expect_integer, expect_simple, request, reset,
 };
-use super::bystander::{Bystander, Habit};
+use super::bystander::Habit;
+use super::stage::Stage;
 use super::{Check, Outcome, Scene};
 use crate::resp::{Connection, Value};
 
-/// Rounds of the bystander that prove that it is served.
-const ROUNDS: u64 = 100;
 const LIMIT_BYTES: u64 = 32 << 20;
 /// Permitted excess over the limit: memory that reactors have not published yet, and connections.
 const OVER_BYTES_MAX: u64 = 4 << 20;
@@ -37,8 +36,9 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn no_eviction(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&["--maxmemory", &LIMIT_BYTES.to_string()])?;
-    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let options = ["--maxmemory", &LIMIT_BYTES.to_string()];
+    let stage = Stage::resp(scene.start(&options)?, Habit::Talks)?;
+    let subject = &stage.subject;
     let value = vec![b'v'; VALUE_BYTES];
     let mut connection = subject.connect()?;
     let mut written = 0_u64;
@@ -53,28 +53,31 @@ fn no_eviction(scene: &Scene<'_>) -> Result<Outcome> {
     expect_error(&refusal, OOM)?;
     let used_bytes = subject.info_number("used_memory")?;
     ensure!(used_bytes <= LIMIT_BYTES + OVER_BYTES_MAX, "used_memory is {used_bytes}");
-    // Reads and removals continue, and free memory.
-    expect_bulk(&connection.call(&["GET", "key:0"])?, &value)?;
-    for number in 0..written.min(200) {
+    expect_room(&mut connection, &value, written.min(200))?;
+    drop(connection);
+    stage.end()
+}
+
+/// Checks that reads and removals continue although memory is full, and that `removed` removals
+/// make room.
+fn expect_room(connection: &mut Connection, value: &[u8], removed: u64) -> Result<()> {
+    expect_bulk(&connection.call(&["GET", "key:0"])?, value)?;
+    for number in 0..removed {
         expect_integer(&connection.call(&["DEL", &format!("key:{number}")])?, 1)?;
     }
     super::until("there is room again", || {
-        let answer = connection.call(&[b"SET".as_slice(), b"again", &value])?;
+        let answer = connection.call(&[b"SET".as_slice(), b"again", value])?;
         Ok(answer == Value::Simple(b"OK".to_vec()))
-    })?;
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
-    drop(connection);
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    })
 }
 
 fn eviction(scene: &Scene<'_>) -> Result<Outcome> {
     const LIMIT_BYTES: u64 = 256 << 20;
     const EXCESS: u64 = 2;
     let limit = LIMIT_BYTES.to_string();
-    let subject = scene.start(&["--maxmemory", &limit, "--maxmemory-policy", "allkeys-lru"])?;
-    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let options = ["--maxmemory", &limit, "--maxmemory-policy", "allkeys-lru"];
+    let stage = Stage::resp(scene.start(&options)?, Habit::Talks)?;
+    let subject = &stage.subject;
     let value = vec![b'v'; VALUE_BYTES];
     let mut connection = subject.connect()?;
     // The log's buffers are allocated by the first writes.
@@ -104,11 +107,8 @@ fn eviction(scene: &Scene<'_>) -> Result<Outcome> {
     expect_bulk(&connection.call(&["GET", &last])?, &value)?;
     let grown_bytes = subject.peak_bytes()? - before_bytes;
     ensure!(grown_bytes <= with_tolerance(LIMIT_BYTES), "grown by {} MiB", grown_bytes >> 20);
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
     drop(connection);
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.end()
 }
 
 /// Limits are accurate within a tenth.
@@ -124,8 +124,9 @@ fn small_writes(scene: &Scene<'_>) -> Result<Outcome> {
     const BATCH: u64 = 40;
     const REMOVED: u64 = 50_000;
     let limit = LIMIT_BYTES.to_string();
-    let subject = scene.start(&["--memory-limit", &limit, "--durability", "never"])?;
-    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let options = ["--memory-limit", &limit, "--durability", "never"];
+    let stage = Stage::resp(scene.start(&options)?, Habit::Talks)?;
+    let subject = &stage.subject;
     let value = vec![b'v'; usize::try_from(VALUE_BYTES)?];
     let mut connection = subject.connect()?;
     let mut sent = 0;
@@ -150,20 +151,9 @@ fn small_writes(scene: &Scene<'_>) -> Result<Outcome> {
     }
     let peak_bytes = subject.peak_bytes()?;
     ensure!(peak_bytes <= with_tolerance(LIMIT_BYTES), "{} MiB resident", peak_bytes >> 20);
-    // Reads and removals continue, and free memory.
-    expect_bulk(&connection.call(&["GET", "key:0"])?, &value)?;
-    for number in 0..REMOVED {
-        expect_integer(&connection.call(&["DEL", &format!("key:{number}")])?, 1)?;
-    }
-    super::until("there is room again", || {
-        let answer = connection.call(&[b"SET".as_slice(), b"again", &value])?;
-        Ok(answer == Value::Simple(b"OK".to_vec()))
-    })?;
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
+    expect_room(&mut connection, &value, REMOVED)?;
     drop(connection);
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.end()
 }
 
 /// A transaction of a few hundred bytes that requests copies of a large value: each takes memory in
@@ -171,9 +161,9 @@ fn small_writes(scene: &Scene<'_>) -> Result<Outcome> {
 fn large_copies(scene: &Scene<'_>) -> Result<Outcome> {
     const LIMIT_BYTES: u64 = 256 << 20;
     const LARGE_BYTES: usize = 48 << 20;
-    let subject = scene.start(&["--maxmemory", &LIMIT_BYTES.to_string()])?;
-    let before_bytes = subject.resident_bytes()?;
-    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
+    let options = ["--maxmemory", &LIMIT_BYTES.to_string()];
+    let stage = Stage::resp(scene.start(&options)?, Habit::Talks)?;
+    let subject = &stage.subject;
     let mut connection = subject.connect()?;
     connection.call(&["SETRANGE", "large", &(LARGE_BYTES - 1).to_string(), "x"])?;
     let mut refused = 0;
@@ -199,15 +189,12 @@ fn large_copies(scene: &Scene<'_>) -> Result<Outcome> {
         }
     }
     ensure!(refused > 0, "16 copies of {} MiB were made", LARGE_BYTES >> 20);
-    let grown_bytes = subject.peak_bytes()? - before_bytes;
+    let grown_bytes = subject.peak_bytes()? - stage.before_bytes;
     // On a busy machine one more freed copy may still be resident.
     let most_bytes = LIMIT_BYTES + LARGE_BYTES as u64;
     ensure!(grown_bytes <= with_tolerance(most_bytes), "grown by {} MiB", grown_bytes >> 20);
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
     drop(connection);
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.end()
 }
 
 /// Writers that run until stopped.
@@ -238,12 +225,10 @@ fn writers(address: &str, stopping: &Arc<AtomicBool>) -> Result<Vec<JoinHandle<R
 }
 
 fn flush(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Talks)?;
-    let before_bytes = subject.resident_bytes()?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Talks)?;
     let stopping = Arc::new(AtomicBool::new(false));
-    let writers = writers(&subject.address, &stopping)?;
-    let mut control = subject.connect()?;
+    let writers = writers(&stage.address, &stopping)?;
+    let mut control = stage.subject.connect()?;
     for number in 0..FLUSHES {
         let how = if number % 2 == 0 { "SYNC" } else { "ASYNC" };
         expect_simple(&control.call(&["FLUSHALL", how])?, "OK")?;
@@ -254,12 +239,8 @@ fn flush(scene: &Scene<'_>) -> Result<Outcome> {
     }
     expect_simple(&control.call(&["FLUSHALL"])?, "OK")?;
     expect_integer(&control.call(&["DBSIZE"])?, 0)?;
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
     drop(control);
-    subject.until_flat(before_bytes)?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Many large requests that are never completed: the excess ones are refused.
@@ -268,22 +249,21 @@ fn read_buffers(scene: &Scene<'_>) -> Result<Outcome> {
     const HALVES: usize = 64;
     const HALF_BYTES: usize = 4 << 20;
     let limit = READ_BUFFER_BYTES.to_string();
-    let subject = scene.start(&["--read-buffer-memory-limit", &limit])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    let before_bytes = subject.resident_bytes()?;
+    let stage = Stage::resp(scene.start(&["--read-buffer-memory-limit", &limit])?, Habit::Writes)?;
+    let subject = &stage.subject;
     let mut half = b"*3\r\n$3\r\nSET\r\n$4\r\nhalf\r\n$8388608\r\n".to_vec();
     half.resize(HALF_BYTES, b'v');
     let mut streams = Vec::new();
     for _ in 0..HALVES {
-        let mut stream = connect(&subject.address)?;
+        let mut stream = connect(&stage.address)?;
         // It may be refused half-way, as the answer shows.
         let _ = stream.write_all(&half);
         streams.push(stream);
     }
-    bystander.completes(ROUNDS)?;
+    stage.others_are_served()?;
     // A buffer that grows may have room for as much again.
     subject
-        .until_held(before_bytes, 2 * READ_BUFFER_BYTES)
+        .until_held(stage.before_bytes, 2 * READ_BUFFER_BYTES)
         .context("unfinished requests cost too much")?;
     for stream in &streams {
         stream.set_nonblocking(true)?;
@@ -306,8 +286,5 @@ fn read_buffers(scene: &Scene<'_>) -> Result<Outcome> {
     // And there is room again.
     let value = vec![b'v'; HALF_BYTES];
     expect_simple(&subject.connect()?.call(&[b"SET".as_slice(), b"x", &value])?, "OK")?;
-    bystander.stop()?;
-    subject.until_flat(before_bytes)?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }

@@ -10,8 +10,9 @@ use anyhow::{Context, Result, ensure};
 use super::ask::{
     connect, expect_bytes, expect_closed, expect_error, expect_simple, request, reset,
 };
-use super::bystander::{Bystander, Habit};
+use super::bystander::Habit;
 use super::disk::Mounted;
+use super::stage::Stage;
 use super::subject::{Subject, refused};
 use super::{Check, Outcome, Scene};
 use crate::process::TempDir;
@@ -111,12 +112,9 @@ fn protected(scene: &Scene<'_>) -> Result<Outcome> {
 fn second(scene: &Scene<'_>) -> Result<Outcome> {
     let directory = TempDir::new("hostile")?;
     let first = Subject::start_on(scene.root, directory.path(), &[], &[])?;
-    let bystander = Bystander::start(&first.address, Habit::Writes)?;
+    let stage = Stage::resp(first, Habit::Writes)?;
     expect_refusal(scene, directory.path(), &[], FAILED, &["data directory", "another"])?;
-    bystander.completes(50)?;
-    bystander.stop()?;
-    first.stop()?;
-    Ok(Outcome::Passed)
+    stage.end()
 }
 
 fn configuration(scene: &Scene<'_>) -> Result<Outcome> {

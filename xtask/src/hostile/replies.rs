@@ -7,12 +7,11 @@ use std::thread;
 use anyhow::{Context, Result, ensure};
 
 use super::ask::{self, connect, expect_simple, read_to_end, request};
-use super::bystander::{Bystander, Habit};
+use super::bystander::Habit;
+use super::stage::Stage;
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
 
-/// Rounds of the bystander that prove that it is served.
-const ROUNDS: u64 = 200;
 const LARGE_BYTES: usize = 1 << 20;
 const NON_READERS: usize = 20;
 /// Requests of a peer that does not read: their replies would be 4 GiB in total.
@@ -39,18 +38,17 @@ fn store_large(subject: &Subject) -> Result<()> {
 }
 
 fn unread(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    store_large(&subject)?;
-    let before_bytes = subject.resident_bytes()?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Writes)?;
+    let subject = &stage.subject;
+    store_large(subject)?;
     let mut streams = Vec::new();
     for _ in 0..NON_READERS {
-        let mut stream = connect(&subject.address)?;
+        let mut stream = connect(&stage.address)?;
         stream.write_all(&request(&["GET", "large"]).repeat(UNREAD_REPLIES))?;
         streams.push(stream);
     }
-    bystander.completes(ROUNDS)?;
-    let grown_bytes = subject.resident_bytes()?.saturating_sub(before_bytes);
+    stage.others_are_served()?;
+    let grown_bytes = subject.resident_bytes()?.saturating_sub(stage.before_bytes);
     let allowed_bytes = NON_READERS as u64 * UNREAD_BYTES_MAX + (32 << 20);
     ensure!(
         grown_bytes <= allowed_bytes,
@@ -64,11 +62,7 @@ fn unread(scene: &Scene<'_>) -> Result<Outcome> {
     let got_bytes = drain(&mut late)?;
     ensure!(got_bytes == reply_bytes * UNREAD_REPLIES, "read late: {got_bytes} bytes");
     streams.into_iter().try_for_each(ask::reset)?;
-    subject.until_connections(1)?;
-    subject.until_flat(before_bytes)?;
-    bystander.stop()?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Reads to the end, and counts the bytes.
@@ -88,17 +82,16 @@ fn output_limit(scene: &Scene<'_>) -> Result<Outcome> {
     // Below 1 MB, at which a connection is paused. Replies are small, so that the limit is reached
     // first.
     for limit in ["normal 512kb 0 0", "normal 0 512kb 1"] {
-        let subject = scene.start(&["--client-output-buffer-limit", limit])?;
-        let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-        store_large(&subject)?;
-        let mut stream = connect(&subject.address)?;
+        let options = ["--client-output-buffer-limit", limit];
+        let stage = Stage::resp(scene.start(&options)?, Habit::Writes)?;
+        let subject = &stage.subject;
+        store_large(subject)?;
+        let mut stream = connect(&stage.address)?;
         stream.write_all(&request(&["GETRANGE", "large", "0", "131071"]).repeat(UNREAD_REPLIES))?;
         subject.until_connections(1).with_context(|| format!("{limit}: the peer stays"))?;
         let got_bytes = read_to_end(&mut stream)?.len();
         ensure!(got_bytes < UNREAD_REPLIES * (128 << 10), "{limit}: it got everything");
-        bystander.completes(ROUNDS)?;
-        bystander.stop()?;
-        subject.stop()?;
+        stage.end()?;
     }
     Ok(Outcome::Passed)
 }
@@ -106,10 +99,10 @@ fn output_limit(scene: &Scene<'_>) -> Result<Outcome> {
 /// Requests of others are sent to a monitor that does not read: it is closed before it costs much
 /// memory.
 fn monitors(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&["--client-output-buffer-limit", "pubsub 4mb 0 0"])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    let before_bytes = subject.resident_bytes()?;
-    let mut stream = connect(&subject.address)?;
+    let options = ["--client-output-buffer-limit", "pubsub 4mb 0 0"];
+    let stage = Stage::resp(scene.start(&options)?, Habit::Writes)?;
+    let subject = &stage.subject;
+    let mut stream = connect(&stage.address)?;
     stream.write_all(b"MONITOR\r\n")?;
     let mut ok = [0; 5];
     stream.read_exact(&mut ok)?;
@@ -126,19 +119,13 @@ fn monitors(scene: &Scene<'_>) -> Result<Outcome> {
         ensure!(rounds < MONITORED_ROUNDS_MAX, "a monitor that does not read is kept");
         Ok(subject.info_number("connected_clients")? <= 3)
     })?;
-    bystander.completes(ROUNDS)?;
-    bystander.stop()?;
     drop(talker);
-    subject.until_flat(before_bytes)?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 fn pipeline(scene: &Scene<'_>) -> Result<Outcome> {
-    let subject = scene.start(&[])?;
-    let bystander = Bystander::start(&subject.address, Habit::Writes)?;
-    let before_bytes = subject.resident_bytes()?;
-    let mut stream = connect(&subject.address)?;
+    let stage = Stage::resp(scene.start(&[])?, Habit::Writes)?;
+    let mut stream = connect(&stage.address)?;
     let mut writing = stream.try_clone()?;
     let writer = thread::spawn(move || -> Result<()> {
         let batch = b"PING\r\n".repeat(1000);
@@ -146,14 +133,11 @@ fn pipeline(scene: &Scene<'_>) -> Result<Outcome> {
         Ok(writing.shutdown(std::net::Shutdown::Write)?)
     });
     // The server must stop reading, or hold the replies: both are harmless.
-    bystander.completes(ROUNDS)?;
+    stage.others_are_served()?;
     let answers = read_to_end(&mut stream)?;
     writer.join().ok().context("the writer panicked")??;
     ensure!(answers == b"+PONG\r\n".repeat(PINGS), "{} bytes of answers", answers.len());
-    bystander.stop()?;
-    subject.until_flat(before_bytes)?;
-    subject.stop()?;
-    Ok(Outcome::Passed)
+    stage.clear()
 }
 
 /// Data acknowledged before the end must be there afterwards.
