@@ -18,6 +18,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{Server, Target};
 use crate::tally::Tally;
+use crate::transcript::files;
 use connection::{Connection, Manner};
 use file::{Script, Step};
 
@@ -64,7 +65,7 @@ pub(crate) struct Options {
 
 /// Runs every file selected by the filter and prints the differences.
 pub(crate) fn run_all(root: &Path, options: &Options) -> Result<Tally> {
-    let files = list(&root.join(FOLDER), options.filter.as_deref())?;
+    let files = files(&root.join(FOLDER), "cql", options.filter.as_deref())?;
     if files.is_empty() {
         bail!("no dialogue matches");
     }
@@ -105,19 +106,6 @@ fn run_files(root: &Path, files: &[PathBuf], is_asking: bool, options: &Options)
         if passed { tally.passed += 1 } else { tally.failed += 1 }
     }
     Ok(tally)
-}
-
-fn list(folder: &Path, filter: Option<&str>) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
-        let path = entry?.path();
-        let is_dialogue = path.extension().is_some_and(|extension| extension == "cql");
-        if is_dialogue && filter.is_none_or(|part| path.to_string_lossy().contains(part)) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 fn run_file(path: &Path, name: &str, address: &str, options: &Options) -> Result<bool> {

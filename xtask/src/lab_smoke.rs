@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::process::{Server, TEST_LAB, Target, TempDir};
+use crate::process::{MYRIAD, Server, TEST_LAB, Target, TempDir};
 use crate::tally::Tally;
 
 /// Cells with a fill and a second load, half of them by schedule.
@@ -192,7 +192,7 @@ impl Lab {
 
 /// Release builds have no option that loses data.
 fn refuse_experiments(lab: &Lab) -> Result<()> {
-    let mut command = Command::new(lab.root.join("target/release/myriad"));
+    let mut command = Command::new(lab.root.join(MYRIAD));
     command.args(["serve", "--stub", "5"]).current_dir(lab.folder.path());
     let output = command.output().with_context(|| format!("start {command:?}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -81,7 +81,7 @@ pub(crate) struct Server {
 impl Server {
     /// Its process; none: an external server.
     pub(crate) fn process_id(&self) -> Option<u32> {
-        self.running.as_ref().map(|running| running.child.id())
+        self.running.as_ref().map(|running| running.child.0.id())
     }
 
     /// Starts `target`, or identifies a running one.
@@ -126,15 +126,19 @@ impl Server {
 /// A child process and, if it owns one, its directory: both end with the value.
 #[derive(Debug)]
 struct Running {
-    child: Child,
+    child: KilledOnDrop,
     _directory: Option<TempDir>,
 }
 
-impl Drop for Running {
+/// A child process that ends with the value.
+#[derive(Debug)]
+pub(crate) struct KilledOnDrop(pub(crate) Child);
+
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         // Both fail only if the process has already ended, which is the goal.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -187,7 +191,7 @@ fn start_redis() -> Result<Server> {
 fn try_start_redis() -> Result<Server> {
     let directory = TempDir::new("redis")?;
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let mut child = Command::new("redis-server")
+    let child = Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .args(["--enable-debug-command", "yes"])
         .args(["--appendonly", "no", "--daemonize", "no", "--loglevel", "warning"])
@@ -197,21 +201,18 @@ fn try_start_redis() -> Result<Server> {
         .stdout(Stdio::null())
         .spawn()
         .context("start redis-server: install Debian's redis-server, see scripts/setup.sh")?;
+    let mut running = Running { child: KilledOnDrop(child), _directory: Some(directory) };
     let address = format!("127.0.0.1:{port}");
     let started = Instant::now();
     while !answers_ping(&address) {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = running.child.0.try_wait()? {
             bail!("redis-server ended at its start: {status}");
         }
         if started.elapsed() > START_TIMEOUT {
-            // The process is useless: only its end is left to do.
-            let _ = child.kill();
-            let _ = child.wait();
             bail!("redis-server did not answer within {START_TIMEOUT:?}");
         }
         std::thread::sleep(START_POLL);
     }
-    let running = Running { child, _directory: Some(directory) };
     Ok(Server {
         address,
         cql_address: None,
@@ -227,6 +228,15 @@ fn start_myriad(root: &Path, options: &[&str]) -> Result<Server> {
     launch_myriad(root, options, &path, Some(directory))
 }
 
+/// The path of the program under test, which must have been built.
+pub(crate) fn myriad(root: &Path) -> Result<PathBuf> {
+    let binary = root.join(MYRIAD);
+    if !binary.exists() {
+        bail!("{} is missing: cargo build --release -p myriad", binary.display());
+    }
+    Ok(binary)
+}
+
 /// `own`: the directory, if it must be removed with the server.
 fn launch_myriad(
     root: &Path,
@@ -234,10 +244,7 @@ fn launch_myriad(
     directory: &Path,
     own: Option<TempDir>,
 ) -> Result<Server> {
-    let binary = root.join(MYRIAD);
-    if !binary.exists() {
-        bail!("{} is missing: cargo build --release -p myriad", binary.display());
-    }
+    let binary = myriad(root)?;
     let child = Command::new(&binary)
         .args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0", "--http", "127.0.0.1:0"])
         .args(["--reactors", "2"])
@@ -248,19 +255,8 @@ fn launch_myriad(
         .stdout(Stdio::piped())
         .spawn()
         .with_context(|| format!("start {}", binary.display()))?;
-    let mut running = Running { child, _directory: own };
-    let stdout = running.child.stdout.take().context("stdout was asked for as a pipe")?;
-    let (sender, receiver) = mpsc::channel();
-    // Continues to read after the address, so that the pipe never fills; ends with the server.
-    std::thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            if line.starts_with("ready ") {
-                // The receiver is gone if the start has timed out.
-                let _ = sender.send(line);
-            }
-        }
-    });
-    match receiver.recv_timeout(START_TIMEOUT) {
+    let mut running = Running { child: KilledOnDrop(child), _directory: own };
+    match ready_lines(&mut running.child.0)?.recv_timeout(START_TIMEOUT) {
         Ok(line) => Ok(Server {
             address: ready_address(&line, "resp").context("it listens for RESP")?,
             cql_address: ready_address(&line, "cql"),
@@ -270,13 +266,29 @@ fn launch_myriad(
         }),
         Err(RecvTimeoutError::Timeout) => bail!("myriad was not ready within {START_TIMEOUT:?}"),
         Err(RecvTimeoutError::Disconnected) => {
-            bail!("myriad ended before it was ready: {}", running.child.wait()?)
+            bail!("myriad ended before it was ready: {}", running.child.0.wait()?)
         }
     }
 }
 
+/// The `ready` lines of a server whose standard output is a pipe. The pipe is read to its end, so
+/// that it never fills.
+pub(crate) fn ready_lines(child: &mut Child) -> Result<Receiver<String>> {
+    let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if line.starts_with("ready ") {
+                // The receiver is gone if the start has timed out.
+                let _ = sender.send(line);
+            }
+        }
+    });
+    Ok(receiver)
+}
+
 /// `ready resp=127.0.0.1:6379 ...` -> `127.0.0.1:6379`.
-fn ready_address(line: &str, protocol: &str) -> Option<String> {
+pub(crate) fn ready_address(line: &str, protocol: &str) -> Option<String> {
     let mut listeners = line.split_whitespace().filter_map(|word| word.split_once('='));
     listeners.find(|(name, _)| *name == protocol).map(|(_, address)| address.to_owned())
 }

@@ -5,11 +5,11 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::TEST_LAB;
+use crate::process::{KilledOnDrop, MYRIAD, TEST_LAB};
 use crate::steps;
 use crate::tally::Tally;
 
@@ -50,42 +50,34 @@ pub(crate) fn run(root: &Path) -> Result<Tally> {
 
 /// `myriad-lab serve` of the same folder; ends with the value.
 struct LiveView {
-    child: Child,
+    child: KilledOnDrop,
     url: String,
 }
 
 impl LiveView {
     fn start(root: &Path) -> Result<Self> {
         let binary = root.join(TEST_LAB);
-        let mut child = Command::new(&binary)
+        let child = Command::new(&binary)
             .args(["serve", "--listen", "127.0.0.1:0"])
             .arg(root.join(FIXTURE_FOLDER))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("start {}: cargo test --no-run", binary.display()))?;
-        let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
-        let mut view = Self { child, url: String::new() };
+        let mut view = Self { child: KilledOnDrop(child), url: String::new() };
+        let stdout = view.child.0.stdout.take().context("stdout was asked for as a pipe")?;
         BufReader::new(stdout).read_line(&mut view.url)?;
         view.url.truncate(view.url.trim_end().len());
         if view.url.is_empty() {
-            bail!("myriad-lab serve ended: {}", view.child.wait()?);
+            bail!("myriad-lab serve ended: {}", view.child.0.wait()?);
         }
         Ok(view)
     }
 }
 
-impl Drop for LiveView {
-    fn drop(&mut self) {
-        // Both fail only if the process has already ended, which is the goal.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// `myriad pipeline monitor`, and a pipeline that reports to it; both end with the value.
 struct Monitor {
-    children: Vec<Child>,
+    children: Vec<KilledOnDrop>,
     url: String,
 }
 
@@ -113,7 +105,7 @@ impl Monitor {
         options: &[&str],
         stdout: Stdio,
     ) -> Result<Option<ChildStdout>> {
-        let mut child = Command::new(root.join("target/release/myriad"))
+        let mut child = Command::new(root.join(MYRIAD))
             .args(["pipeline", command])
             .args(options)
             .stdin(Stdio::null())
@@ -121,17 +113,7 @@ impl Monitor {
             .spawn()
             .with_context(|| format!("start pipeline {command}: cargo build --release"))?;
         let stdout = child.stdout.take();
-        self.children.push(child);
+        self.children.push(KilledOnDrop(child));
         Ok(stdout)
-    }
-}
-
-impl Drop for Monitor {
-    fn drop(&mut self) {
-        for child in &mut self.children {
-            // Both fail only if the process has already ended, which is the goal.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
     }
 }

@@ -41,6 +41,34 @@ pub(crate) enum Value {
     Null,
 }
 
+/// One request as an array of bulk strings.
+pub(crate) fn request<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        let arg = arg.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
+        bytes.extend_from_slice(arg);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+/// The lines `name:value` of INFO.
+#[derive(Debug)]
+pub(crate) struct Info(String);
+
+impl Info {
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        let mut fields = self.0.lines().filter_map(|line| line.split_once(':'));
+        fields.find(|(found, _)| *found == name).map(|(_, value)| value)
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<u64> {
+        let value = self.get(name).with_context(|| format!("INFO has no {name}"))?;
+        value.parse().with_context(|| format!("INFO {name}: {value}"))
+    }
+}
+
 /// One connection to a server.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -69,14 +97,17 @@ impl Connection {
 
     /// Sends one request as an array of bulk strings.
     pub(crate) fn send<A: AsRef<[u8]>>(&mut self, args: &[A]) -> Result<()> {
-        let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
-        for arg in args {
-            let arg = arg.as_ref();
-            bytes.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-            bytes.extend_from_slice(arg);
-            bytes.extend_from_slice(b"\r\n");
+        self.send_raw(&request(args))
+    }
+
+    /// A section of INFO.
+    pub(crate) fn info(&mut self, section: &str) -> Result<Info> {
+        match self.call(&["INFO", section])? {
+            Value::Verbatim(text) | Value::Bulk(Some(text)) => {
+                Ok(Info(String::from_utf8_lossy(&text).into_owned()))
+            }
+            other => bail!("INFO is answered {other:?}"),
         }
-        self.send_raw(&bytes)
     }
 
     /// Sends bytes as they are.

@@ -84,21 +84,28 @@ fn run_file(path: &Path, name: &str, server: &Server, update: bool) -> Result<Op
 
 /// All transcripts, in the order of their names.
 pub(crate) fn list(folder: &Path, filter: Option<&str>) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
+    let mut found = Vec::new();
     for family in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
         let family = family?.path();
-        if !family.is_dir() {
-            continue;
-        }
-        for entry in fs::read_dir(&family)? {
-            let path = entry?.path();
-            let is_transcript = path.extension().is_some_and(|extension| extension == "txt");
-            let wanted = filter.is_none_or(|part| path.to_string_lossy().contains(part));
-            if is_transcript && wanted {
-                files.push(path);
-            }
+        if family.is_dir() {
+            found.extend(files(&family, "txt", filter)?);
         }
     }
-    files.sort();
-    Ok(files)
+    found.sort();
+    Ok(found)
+}
+
+/// The files in a folder with this extension and `filter` in their path, in the order of their
+/// names.
+pub(crate) fn files(folder: &Path, extension: &str, filter: Option<&str>) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("list {}", folder.display()))? {
+        let path = entry?.path();
+        let has_extension = path.extension().is_some_and(|own| own == extension);
+        if has_extension && filter.is_none_or(|part| path.to_string_lossy().contains(part)) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
 }

@@ -8,8 +8,9 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::network::Network;
-use super::server::{Info, Server};
+use super::server::Server;
 use super::writer::Place;
+use crate::resp::Info;
 
 /// Time for a failover to end one way or the other, when all servers run and reach each other.
 const RESOLVE_TIMEOUT: Duration = Duration::from_mins(1);

@@ -10,8 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::clock;
 use super::network::{self, Network};
-use crate::process::MYRIAD;
-use crate::resp::{Connection, Value};
+use crate::process::myriad;
+use crate::resp::{Connection, Info, Value};
 
 const RESP_PORT: u16 = 6379;
 const CQL_PORT: u16 = 9042;
@@ -81,9 +81,6 @@ impl Server {
         data: &Path,
         arguments: &[String],
     ) -> Result<Server> {
-        let binary = root.join(MYRIAD);
-        let shown = binary.display();
-        ensure!(binary.exists(), "{shown} is missing: cargo build --release -p myriad");
         let directory = data.join(number.to_string());
         create_dir(&directory)?;
         let mut server = Server {
@@ -96,7 +93,7 @@ impl Server {
                 host: network::server_address(number),
                 port: RESP_PORT.to_string(),
             },
-            binary,
+            binary: myriad(root)?,
             arguments: arguments.to_vec(),
             namespace: network.namespace(number),
             directory,
@@ -211,12 +208,7 @@ impl Server {
 
     /// A section of INFO.
     pub(super) fn info(&self, section: &str) -> Result<Info> {
-        match self.ask(&["INFO", section])? {
-            Value::Verbatim(text) | Value::Bulk(Some(text)) => {
-                Ok(Info(String::from_utf8_lossy(&text).into_owned()))
-            }
-            other => bail!("INFO is answered {other:?}"),
-        }
+        Connection::open_within(&self.addresses.resp, REPLY_TIMEOUT)?.info(section)
     }
 
     /// Lines of its log that no test may cause.
@@ -239,20 +231,4 @@ impl Server {
 
 fn unix_seconds() -> Result<i64> {
     Ok(i64::try_from(UNIX_EPOCH.elapsed()?.as_secs())?)
-}
-
-/// Lines `name:value`.
-#[derive(Debug)]
-pub(super) struct Info(String);
-
-impl Info {
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
-        let mut fields = self.0.lines().filter_map(|line| line.split_once(':'));
-        fields.find(|(found, _)| *found == name).map(|(_, value)| value)
-    }
-
-    pub(super) fn number(&self, name: &str) -> Result<u64> {
-        let value = self.get(name).with_context(|| format!("INFO has no {name}"))?;
-        Ok(value.parse()?)
-    }
 }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use wire::cql::{
-    Compression, Direction, HEADER_BYTES, Header, Limits, RequestEncoder, Response, ResponseNotes,
-    SegmentFormat, Version, decode_response, decode_segment, decompress_body, encode_segments,
+    Compression, Consistency, Direction, HEADER_BYTES, Header, Limits, Parameters,
+    ParametersToSend, RequestEncoder, Response, ResponseNotes, SegmentFormat, Version,
+    decode_response, decode_segment, decompress_body, encode_segments,
 };
 
 /// A server that does not answer for this long has failed; changes of the schema take Cassandra a
@@ -18,6 +19,11 @@ const READ_BYTES: usize = 64 << 10;
 
 /// Name and password of the default superuser of Cassandra.
 const SUPERUSER: &[u8] = b"\0cassandra";
+
+/// A statement without values.
+pub(crate) fn nothing() -> ParametersToSend<'static> {
+    ParametersToSend { parameters: Parameters::new(Consistency::One), values: &[] }
+}
 
 /// A connection after STARTUP.
 #[derive(Debug)]

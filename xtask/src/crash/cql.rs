@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicBool;
 use anyhow::{Context, Result, bail};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use wire::cql::{Consistency, Parameters, ParametersToSend, Response, Version};
+use wire::cql::{Response, Version};
 
 use super::cql_state::{self, Expected, PUBLISHED, State, Step};
 use super::writer::{Fault, judge_end};
-use crate::cql::client::{Client, Message};
+use crate::cql::client::{Client, Message, nothing};
 use crate::cql::connection::{Connection, Manner};
 
 /// Statements sent before their answers are read; each has its own stream.
@@ -52,10 +52,6 @@ pub(crate) struct CqlObserver {
     /// The greatest version by client.
     seen: BTreeMap<String, i64>,
     pub(crate) reads: u64,
-}
-
-fn nothing() -> ParametersToSend<'static> {
-    ParametersToSend { parameters: Parameters::new(Consistency::One), values: &[] }
 }
 
 impl CqlWriter {

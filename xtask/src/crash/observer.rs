@@ -9,10 +9,10 @@ use rand::{Rng, SeedableRng};
 
 use super::Bytes;
 use super::generate::{Published, SHARED_COUNTERS};
-use super::op::{counter_key, encode};
+use super::op::counter_key;
 use super::verify::number_of;
 use super::writer::{Fault, judge_end};
-use crate::resp::{Connection, Value};
+use crate::resp::{Connection, Value, request};
 
 /// Reads sent before their replies are read.
 const DEPTH_MAX: usize = 8;
@@ -92,17 +92,19 @@ impl Observer {
             Read::Together(target) => {
                 let keys = Published::BY_MSET.map(|place| place.key(&self.targets[*target]));
                 let args: Vec<Bytes> = std::iter::once(b"MGET".to_vec()).chain(keys).collect();
-                encode(&args, out);
+                out.extend(request(&args));
             }
             Read::InTransaction(target) => {
-                encode(&[b"MULTI"], out);
+                out.extend(request(&[b"MULTI"]));
                 for place in Published::BY_TRANSACTION {
-                    encode(&get(place, &self.targets[*target]), out);
+                    out.extend(request(&get(place, &self.targets[*target])));
                 }
-                encode(&[b"EXEC"], out);
+                out.extend(request(&[b"EXEC"]));
             }
-            Read::One(target, place) => encode(&get(*place, &self.targets[*target]), out),
-            Read::Counter(counter) => encode(&[b"GET".to_vec(), counter_key(*counter)], out),
+            Read::One(target, place) => out.extend(request(&get(*place, &self.targets[*target]))),
+            Read::Counter(counter) => {
+                out.extend(request(&[b"GET".to_vec(), counter_key(*counter)]));
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Requests of clients: one operation, and one step (which is applied completely or not at all).
 
 use super::Bytes;
+use crate::resp::request;
 
 /// A write or a read of the keys that one client owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,15 +78,15 @@ impl Step {
     /// Appends the step's requests.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Single(op) => encode(&op.args(), out),
+            Self::Single(op) => out.extend(request(&op.args())),
             Self::Transaction(ops) => {
-                encode(&[b"MULTI"], out);
+                out.extend(request(&[b"MULTI"]));
                 for op in ops {
-                    encode(&op.args(), out);
+                    out.extend(request(&op.args()));
                 }
-                encode(&[b"EXEC"], out);
+                out.extend(request(&[b"EXEC"]));
             }
-            Self::Share(counter) => encode(&[b"INCR".to_vec(), counter_key(*counter)], out),
+            Self::Share(counter) => out.extend(request(&[b"INCR".to_vec(), counter_key(*counter)])),
         }
     }
 }
@@ -93,17 +94,6 @@ impl Step {
 /// The key of shared counter `counter`.
 pub(crate) fn counter_key(counter: usize) -> Bytes {
     format!("shared:{counter}").into_bytes()
-}
-
-/// Appends one request as an array of bulk strings.
-pub(crate) fn encode<A: AsRef<[u8]>>(args: &[A], out: &mut Vec<u8>) {
-    out.extend_from_slice(format!("*{}\r\n", args.len()).as_bytes());
-    for arg in args {
-        let arg = arg.as_ref();
-        out.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-        out.extend_from_slice(arg);
-        out.extend_from_slice(b"\r\n");
-    }
 }
 
 fn with_key(key: &[u8], args: Vec<Bytes>) -> Vec<Bytes> {

@@ -1,17 +1,17 @@
 //! The server under test as a process that is restarted repeatedly on one directory.
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::Receiver;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::process::{KilledOnDrop, myriad, ready_address, ready_lines};
 use crate::resp::{Connection, Value};
 
 /// A server that does not accept, or has not stopped, after this time hangs.
@@ -65,14 +65,14 @@ pub(crate) struct Addresses {
 /// A started process. Killed when dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
-    child: Child,
+    child: KilledOnDrop,
     readiness: Readiness,
     log: PathBuf,
 }
 
 #[derive(Debug)]
 enum Readiness {
-    /// Lines of the server's output.
+    /// The server's `ready` lines.
     Announced(Receiver<String>),
     /// Polled by PING at this address.
     Asked(String),
@@ -164,7 +164,7 @@ impl Process {
             if let Some(addresses) = self.readiness.poll() {
                 return Ok(addresses);
             }
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.0.try_wait()? {
                 bail!("the server does not start: {status}\n{}", last_lines(&self.log)?);
             }
         }
@@ -178,31 +178,23 @@ impl Process {
 
     /// SIGKILL, then `unblock`, which lets a blocked process end.
     pub(crate) fn kill_and(mut self, unblock: impl FnOnce()) -> Result<()> {
-        let killed = self.child.kill().context("kill the server");
+        let killed = self.child.0.kill().context("kill the server");
         unblock();
         killed?;
-        self.child.wait().context("wait for the killed server").map(drop)
+        self.child.0.wait().context("wait for the killed server").map(drop)
     }
 
     /// SIGTERM; returns the exit status.
     pub(crate) fn terminate(mut self) -> Result<ExitStatus> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).context("signal the server")?;
+        kill_process(Pid::from_child(&self.child.0), Signal::TERM).context("signal the server")?;
         let started = Instant::now();
         while started.elapsed() < HANG_TIMEOUT {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.0.try_wait()? {
                 return Ok(status);
             }
             thread::sleep(POLL);
         }
         bail!("the server still runs {HANG_TIMEOUT:?} after SIGTERM");
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Both fail only if the process has already ended, which is the goal.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -225,12 +217,7 @@ impl Readiness {
 
 /// `ready resp=127.0.0.1:6379 cql=127.0.0.1:9042`
 fn ready_addresses(line: &str) -> Option<Addresses> {
-    let listeners = line.strip_prefix("ready ")?;
-    let listener = |name: &str| {
-        let mut words = listeners.split_whitespace();
-        words.find_map(|word| word.strip_prefix(name)).map(str::to_owned)
-    };
-    Some(Addresses { resp: listener("resp=")?, cql: listener("cql=") })
+    Some(Addresses { resp: ready_address(line, "resp")?, cql: ready_address(line, "cql") })
 }
 
 fn last_lines(log: &Path) -> Result<String> {
@@ -241,11 +228,7 @@ fn last_lines(log: &Path) -> Result<String> {
 }
 
 fn start_myriad(home: &Home, settings: Settings, durability: &str) -> Result<Process> {
-    let binary = home.root.join("target/release/myriad");
-    if !binary.exists() {
-        bail!("{} is missing: cargo build --release -p myriad", binary.display());
-    }
-    let mut command = Command::new(&binary);
+    let mut command = Command::new(myriad(&home.root)?);
     command.args(["serve", "--resp", "127.0.0.1:0", "--cql", "127.0.0.1:0"]);
     command.args(["--durability", durability, "--dir"]).arg(&home.data).stdout(Stdio::piped());
     for (option, value) in [
@@ -256,15 +239,8 @@ fn start_myriad(home: &Home, settings: Settings, durability: &str) -> Result<Pro
         command.args([option, &value.to_string()]);
     }
     let mut child = spawn(&mut command, home)?;
-    let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
-    let (sender, lines) = mpsc::channel();
-    // Reads to the end, so that the pipe never fills; a send fails when the receiver is gone.
-    thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let _ = sender.send(line);
-        }
-    });
-    Ok(Process { child, readiness: Readiness::Announced(lines), log: home.log.clone() })
+    let readiness = Readiness::Announced(ready_lines(&mut child.0)?);
+    Ok(Process { child, readiness, log: home.log.clone() })
 }
 
 fn start_redis(home: &Home) -> Result<Process> {
@@ -283,10 +259,11 @@ fn start_redis(home: &Home) -> Result<Process> {
     })
 }
 
-fn spawn(command: &mut Command, home: &Home) -> Result<Child> {
+fn spawn(command: &mut Command, home: &Home) -> Result<KilledOnDrop> {
     let shown = command.get_program().to_owned();
     let spawned = command.stdin(Stdio::null()).stderr(log_file(home)?).spawn();
-    spawned.with_context(|| format!("start {}", Path::new(&shown).display()))
+    let spawned = spawned.with_context(|| format!("start {}", Path::new(&shown).display()));
+    Ok(KilledOnDrop(spawned?))
 }
 
 fn log_file(home: &Home) -> Result<Stdio> {
@@ -321,16 +298,5 @@ mod tests {
             assert_eq!(Subject::parse(subject.name()).unwrap(), subject);
         }
         assert!(Subject::parse("127.0.0.1:6379").is_err());
-    }
-
-    #[test]
-    fn the_ready_line_names_the_addresses() {
-        let found = ready_addresses("ready resp=127.0.0.1:4000 cql=127.0.0.1:4001").unwrap();
-        assert_eq!(
-            (found.resp.as_str(), found.cql.as_deref()),
-            ("127.0.0.1:4000", Some("127.0.0.1:4001"))
-        );
-        assert_eq!(ready_addresses("ready resp=127.0.0.1:4000").unwrap().cql, None);
-        assert_eq!(ready_addresses("starting"), None);
     }
 }

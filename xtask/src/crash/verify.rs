@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use super::Bytes;
 use super::generate::Published;
 use super::model::{Data, Entry, Model, shown};
-use super::op::{Step, encode};
-use crate::resp::{Connection, Value};
+use super::op::Step;
+use crate::resp::{Connection, Value, request};
 
 /// Maximum number of keys and parts of keys in an error.
 const SHOWN_MAX: usize = 5;
@@ -118,8 +118,8 @@ pub(crate) fn read_database(connection: &mut Connection, database: usize) -> Res
     }
     let mut requests = Vec::new();
     for key in &keys {
-        encode(&[b"TYPE", &key[..]], &mut requests);
-        encode(&[b"PEXPIRETIME", &key[..]], &mut requests);
+        requests.extend(request(&[b"TYPE", &key[..]]));
+        requests.extend(request(&[b"PEXPIRETIME", &key[..]]));
     }
     connection.send_raw(&requests)?;
     let mut kinds = Vec::new();
@@ -128,7 +128,7 @@ pub(crate) fn read_database(connection: &mut Connection, database: usize) -> Res
     }
     requests.clear();
     for (key, (kind, _)) in keys.iter().zip(&kinds) {
-        encode(&read_request(key, kind)?, &mut requests);
+        requests.extend(request(&read_request(key, kind)?));
     }
     connection.send_raw(&requests)?;
     let mut entries = BTreeMap::new();

@@ -22,18 +22,6 @@ pub(super) fn connect(address: &str) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// A request as an array of bulk strings.
-pub(super) fn request<A: AsRef<[u8]>>(args: &[A]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
-    for arg in args {
-        let arg = arg.as_ref();
-        bytes.extend_from_slice(format!("${}\r\n", arg.len()).as_bytes());
-        bytes.extend_from_slice(arg);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
-}
-
 /// Reads up to the end of the connection. A reset ends it too: the bytes before it are returned.
 pub(super) fn read_to_end(stream: &mut TcpStream) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();

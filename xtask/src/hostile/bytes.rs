@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use rand::rngs::SmallRng;
 use rand::{Rng, RngCore, SeedableRng};
 
-use super::ask::{self, connect, expect_bytes, expect_closed, expect_silence, request};
+use super::ask::{self, connect, expect_bytes, expect_closed, expect_silence};
 use super::bystander::Habit;
 use super::stage::Stage;
 use super::{Check, Outcome, Scene};
+use crate::resp::request;
 
 const GARBAGE_CONNECTIONS: usize = 400;
 const GARBAGE_BYTES_MAX: usize = 4096;

@@ -6,8 +6,8 @@ use std::net::{Shutdown, TcpStream};
 
 use anyhow::{Context, Result, bail, ensure};
 use wire::cql::{
-    Compression, Consistency, Direction, HEADER_BYTES, Header, Limits, Parameters,
-    ParametersToSend, RequestEncoder, Response, Version, decode_response,
+    Compression, Direction, HEADER_BYTES, Header, Limits, RequestEncoder, Response, Version,
+    decode_response,
 };
 
 use super::Scene;
@@ -47,11 +47,6 @@ impl Stage {
     pub(super) fn client(&self, version: Version) -> Result<Client> {
         Client::open(&self.address, version, None)
     }
-}
-
-/// A statement without values.
-pub(super) fn nothing() -> ParametersToSend<'static> {
-    ParametersToSend { parameters: Parameters::new(Consistency::One), values: &[] }
 }
 
 pub(super) fn encoder(version: Version) -> RequestEncoder {

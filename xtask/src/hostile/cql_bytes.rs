@@ -12,11 +12,10 @@ use wire::cql::{
 };
 
 use super::ask::{self, connect};
-use super::cql::{
-    PROTOCOL_ERROR, encoder, message, nothing, read_replies, refused, replies, say, startup,
-};
+use super::cql::{PROTOCOL_ERROR, encoder, message, read_replies, refused, replies, say, startup};
 use super::stage::Stage;
 use super::{Check, Outcome, Scene};
+use crate::cql::client::nothing;
 
 const GARBAGE_CONNECTIONS: usize = 300;
 const GARBAGE_BYTES_MAX: usize = 4096;

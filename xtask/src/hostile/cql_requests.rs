@@ -11,10 +11,11 @@ use wire::cql::{
 };
 
 use super::ask::{self, connect};
-use super::cql::{PROTOCOL_ERROR, encoder, message, nothing, read_replies, refused, said, startup};
+use super::cql::{PROTOCOL_ERROR, encoder, message, read_replies, refused, said, startup};
 use super::crowds::{CROWD, skipped_crowd};
 use super::stage::Stage;
 use super::{Check, Outcome, Scene};
+use crate::cql::client::nothing;
 use crate::cql::connection::{Connection, Manner};
 
 const QUERY: u8 = 0x07;

@@ -4,9 +4,10 @@
 use anyhow::{Result, ensure};
 use wire::cql::Version;
 
-use super::cql::{encoder, nothing, refused};
+use super::cql::{encoder, refused};
 use super::stage::Stage;
 use super::{Check, Outcome, Scene};
+use crate::cql::client::nothing;
 use crate::cql::connection::{Connection, Manner};
 
 const SYNTAX_ERROR: i32 = 0x2000;

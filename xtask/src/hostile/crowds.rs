@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Resource, getrlimit};
 
-use super::ask::{self, connect, expect_bytes, expect_simple, read_to_end, request};
+use super::ask::{self, connect, expect_bytes, expect_simple, read_to_end};
 use super::bystander::{Bystander, Habit};
 use super::stage::Stage;
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
 use crate::process::TempDir;
+use crate::resp::request;
 
 /// The number of connections that the server supports.
 pub(super) const CROWD: usize = 10_000;

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 
-use super::ask::{connect, expect_bulk, expect_error, expect_simple, request};
+use super::ask::{connect, expect_bulk, expect_error, expect_simple};
 use super::bystander::{Bystander, Habit};
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
 use crate::process::TempDir;
-use crate::resp::{Connection, Value};
+use crate::resp::{Connection, Value, request};
 
 /// Rounds of the bystander that prove that it is served.
 const ROUNDS: u64 = 100;

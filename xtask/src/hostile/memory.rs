@@ -6,13 +6,11 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, ensure};
 
-use super::ask::{
-    connect, expect_bulk, expect_error, expect_integer, expect_simple, request, reset,
-};
+use super::ask::{connect, expect_bulk, expect_error, expect_integer, expect_simple, reset};
 use super::bystander::Habit;
 use super::stage::Stage;
 use super::{Check, Outcome, Scene};
-use crate::resp::{Connection, Value};
+use crate::resp::{Connection, Value, request};
 
 const LIMIT_BYTES: u64 = 32 << 20;
 /// Permitted excess over the limit: memory that reactors have not published yet, and connections.

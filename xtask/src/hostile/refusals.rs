@@ -7,15 +7,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::ask::{
-    connect, expect_bytes, expect_closed, expect_error, expect_simple, request, reset,
-};
+use super::ask::{connect, expect_bytes, expect_closed, expect_error, expect_simple, reset};
 use super::bystander::Habit;
 use super::disk::Mounted;
 use super::stage::Stage;
 use super::subject::{Subject, refused};
 use super::{Check, Outcome, Scene};
 use crate::process::TempDir;
+use crate::resp::request;
 
 const STRANGERS: usize = 200;
 /// Exit codes: docs/reference/limits.md.

@@ -6,11 +6,12 @@ use std::thread;
 
 use anyhow::{Context, Result, ensure};
 
-use super::ask::{self, connect, expect_simple, read_to_end, request};
+use super::ask::{self, connect, expect_simple, read_to_end};
 use super::bystander::Habit;
 use super::stage::Stage;
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
+use crate::resp::request;
 
 const LARGE_BYTES: usize = 1 << 20;
 const NON_READERS: usize = 20;

@@ -6,13 +6,13 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::ask::{
     connect, expect_bytes, expect_closed, expect_error, expect_integer, expect_silence,
-    expect_simple, request, reset,
+    expect_simple, reset,
 };
 use super::bystander::Habit;
 use super::stage::Stage;
 use super::subject::Subject;
 use super::{Check, Outcome, Scene, until};
-use crate::resp::{Connection, Value};
+use crate::resp::{Connection, Value, request};
 
 const KEYS: usize = 1_000_000;
 /// How often all keys are listed.

@@ -102,7 +102,7 @@ fn stalls(scene: &Scene<'_>) -> Result<Outcome> {
 
 /// Sends a request, once or several times, and reads the answers. None may be an error.
 fn run(connection: &mut Connection, step: &Step) -> Result<()> {
-    let bytes = super::ask::request(&step.words);
+    let bytes = crate::resp::request(&step.words);
     connection.send_raw(&bytes.repeat(step.times))?;
     for _ in 0..step.times * step.replies() {
         if let Value::Error(text) = connection.read()? {

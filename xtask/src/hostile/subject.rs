@@ -1,19 +1,18 @@
 //! The server under attack: its process, its resource use, and its end.
 
-use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 
 use super::{HANG_TIMEOUT, OPTIONS, until};
-use crate::process::TempDir;
-use crate::resp::{Connection, Value};
+use crate::process::{KilledOnDrop, TempDir, myriad, ready_address, ready_lines};
+use crate::resp::{Connection, Info};
 
 /// Memory that an allocator may keep after an attack.
 const SLACK_BYTES: u64 = 96 << 20;
@@ -36,7 +35,7 @@ pub(super) struct Subject {
 
 #[derive(Debug)]
 struct Running {
-    child: Child,
+    child: KilledOnDrop,
     stderr: Option<JoinHandle<String>>,
 }
 
@@ -78,29 +77,13 @@ impl Subject {
             .stderr(Stdio::piped())
             .spawn()
             .context("start the server")?;
-        let stdout = child.stdout.take().context("stdout was asked for as a pipe")?;
-        let stderr = child.stderr.take().context("stderr was asked for as a pipe")?;
-        // Reads to the end, so that no pipe ever fills; both threads end with the server.
-        let stderr = thread::spawn(move || collect(stderr));
-        let (sender, receiver) = mpsc::channel();
-        thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                let listener = |name: &str| {
-                    let mut words = line.strip_prefix("ready ")?.split(' ');
-                    words.find_map(|word| word.strip_prefix(name)).map(str::to_owned)
-                };
-                if let Some(address) = listener("resp=") {
-                    // The receiver is gone if the start has timed out.
-                    let _ = sender.send((address, listener("cql="), listener("http=")));
-                }
-            }
-        });
-        let mut running = Running { child, stderr: Some(stderr) };
-        match receiver.recv_timeout(HANG_TIMEOUT) {
-            Ok((address, cql_address, http_address)) => Ok(Subject {
-                address,
-                cql_address,
-                http_address,
+        let ready = ready_lines(&mut child)?;
+        let mut running = Running::new(child)?;
+        match ready.recv_timeout(HANG_TIMEOUT) {
+            Ok(line) => Ok(Subject {
+                address: ready_address(&line, "resp").context("it listens for RESP")?,
+                cql_address: ready_address(&line, "cql"),
+                http_address: ready_address(&line, "http"),
                 running: Some(running),
                 _directory: None,
             }),
@@ -132,7 +115,7 @@ impl Subject {
     /// Processor time of the process, in milliseconds. Only for a server started here.
     pub(super) fn cpu_ms(&self) -> Result<u64> {
         let running = self.running.as_ref().context("not our server")?;
-        let text = fs::read_to_string(format!("/proc/{}/stat", running.child.id()))?;
+        let text = fs::read_to_string(format!("/proc/{}/stat", running.child.0.id()))?;
         // Source: proc_pid_stat(5): utime and stime are the 12th and 13th after the name.
         let (_, rest) = text.rsplit_once(')').context("no name in stat")?;
         let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -143,7 +126,7 @@ impl Subject {
     /// The directory in `/proc` of one of its threads. Only for a server started here.
     pub(super) fn thread(&self, name: &str) -> Result<PathBuf> {
         let running = self.running.as_ref().context("not our server")?;
-        for thread in fs::read_dir(format!("/proc/{}/task", running.child.id()))? {
+        for thread in fs::read_dir(format!("/proc/{}/task", running.child.0.id()))? {
             let path = thread?.path();
             if fs::read_to_string(path.join("comm"))?.trim_end() == name {
                 return Ok(path);
@@ -155,29 +138,20 @@ impl Subject {
     /// Limits descriptors: only `left` more than the process has open now.
     pub(super) fn limit_descriptors(&self, left: u64) -> Result<()> {
         let running = self.running.as_ref().context("not our server")?;
-        let open = fs::read_dir(format!("/proc/{}/fd", running.child.id()))?.count() as u64;
+        let open = fs::read_dir(format!("/proc/{}/fd", running.child.0.id()))?.count() as u64;
         let limit = Rlimit { current: Some(open + left), maximum: Some(open + left) };
-        prlimit(Some(Pid::from_child(&running.child)), Resource::Nofile, limit)
+        prlimit(Some(Pid::from_child(&running.child.0)), Resource::Nofile, limit)
             .map(drop)
             .context("limit the server's descriptors")
     }
 
     /// The complete INFO.
-    pub(super) fn info(&self) -> Result<HashMap<String, String>> {
-        match self.connect()?.call(&["INFO", "everything"])? {
-            Value::Bulk(Some(text)) => Ok(String::from_utf8_lossy(&text)
-                .lines()
-                .filter_map(|line| line.split_once(':'))
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
-                .collect()),
-            other => bail!("INFO answers {other:?}"),
-        }
+    pub(super) fn info(&self) -> Result<Info> {
+        self.connect()?.info("everything")
     }
 
     pub(super) fn info_number(&self, name: &str) -> Result<u64> {
-        let info = self.info()?;
-        let value = info.get(name).with_context(|| format!("INFO has no {name}"))?;
-        value.parse().with_context(|| format!("INFO {name}: {value}"))
+        self.info()?.number(name)
     }
 
     /// Waits until only `count` connections are left, excluding the one used for this query.
@@ -208,7 +182,7 @@ impl Subject {
     /// Asks the process to end.
     pub(super) fn terminate(&self) -> Result<()> {
         let running = self.running.as_ref().context("not our server")?;
-        kill_process(Pid::from_child(&running.child), Signal::TERM).context("signal the server")
+        kill_process(Pid::from_child(&running.child.0), Signal::TERM).context("signal the server")
     }
 
     /// Waits for the end.
@@ -236,9 +210,16 @@ impl Subject {
 }
 
 impl Running {
+    /// A process whose standard error is a pipe, which is read to its end, so that it never fills.
+    fn new(mut child: Child) -> Result<Running> {
+        let stderr = child.stderr.take().context("stderr was asked for as a pipe")?;
+        let stderr = Some(thread::spawn(move || collect(stderr)));
+        Ok(Running { child: KilledOnDrop(child), stderr })
+    }
+
     /// A size from the process's status.
     fn status_bytes(&self, name: &str) -> Result<u64> {
-        let path = format!("/proc/{}/status", self.child.id());
+        let path = format!("/proc/{}/status", self.child.0.id());
         let text = fs::read_to_string(path).context("read the server's status")?;
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         let kib = line.with_context(|| format!("no {name}"))?.trim().trim_end_matches("kB");
@@ -249,7 +230,7 @@ impl Running {
     fn wait(&mut self) -> Result<Ended> {
         let mut status = None;
         until("the server has ended", || {
-            status = self.child.try_wait()?;
+            status = self.child.0.try_wait()?;
             Ok(status.is_some())
         })?;
         let stderr = self.stderr.take().context("waited for twice")?;
@@ -261,28 +242,14 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        // Both fail only if the process has already ended, which is the goal.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Starts a server that must refuse to start.
 pub(super) fn refused(root: &Path, directory: &Path, options: &[&str]) -> Result<Ended> {
     let mut command = command(root, directory, options, &[])?;
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let stderr = child.stderr.take().context("stderr was asked for as a pipe")?;
-    let stderr = Some(thread::spawn(move || collect(stderr)));
-    Running { child, stderr }.wait()
+    Running::new(command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?)?.wait()
 }
 
 fn command(root: &Path, directory: &Path, options: &[&str], limits: &[&str]) -> Result<Command> {
-    let binary = root.join("target/release/myriad");
-    if !binary.exists() {
-        bail!("{} is missing: cargo build --release -p myriad", binary.display());
-    }
+    let binary = myriad(root)?;
     let mut command = if limits.is_empty() {
         Command::new(&binary)
     } else {
