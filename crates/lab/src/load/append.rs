@@ -530,13 +530,11 @@ mod tests {
     fn spec(work: AppendWork, operations_max: Option<u64>) -> LoadSpec {
         LoadSpec {
             work: crate::load::Work::Append(work),
-            side_loads: std::collections::BTreeMap::new(),
             warmup: Warmup::Fixed { ms: 1 },
             duration_ms: 600_000,
             operations_max,
             window_ms: 1,
-            cpus: Vec::new(),
-            seed: 1,
+            ..crate::load::spec::tests::spec()
         }
     }
 

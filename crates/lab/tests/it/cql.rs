@@ -3,13 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use lab::load::{
-    Arrival, CqlWork, Distribution, Keys, LoadEvent, LoadReport, LoadSpec, Operation, Protocol,
-    Schedule, Sharing, Sizes, SocketWork, Warmup, Work, generate_with,
-};
+use lab::load::{Arrival, CqlWork, Operation, Protocol, Schedule, Sharing, SocketWork};
 use lab::stats::histogram::decode;
 use parking_lot::Mutex;
 use wire::cql::{
@@ -17,7 +14,8 @@ use wire::cql::{
     Prepared, Request, ResponseEncoder, RowsMetadata, Version, decode_request,
 };
 
-use crate::server::{PATIENT, Server as Echo};
+use crate::load::{self, counted, run};
+use crate::server::{Server as Echo, accept};
 
 const ID: [u8; 16] = [9; 16];
 
@@ -69,18 +67,10 @@ impl Server {
         password: Option<&'static str>,
         plan: impl Fn(u64) -> Act + Send + Sync + 'static,
     ) -> Server {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
         let account = Mutex::default();
         let state = Arc::new(State { plan: Box::new(plan), account, together, password });
         let shared = Arc::clone(&state);
-        // Ends with the test's process.
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (stream, shared) = (stream.unwrap(), Arc::clone(&shared));
-                std::thread::spawn(move || serve(stream, &shared));
-            }
-        });
+        let address = accept(move |stream| serve(stream, &shared));
         Server { address, state }
     }
 }
@@ -214,44 +204,11 @@ fn execute(stream: i16, state: &State, out: &mut Vec<u8>) {
 fn work(address: SocketAddr) -> SocketWork {
     SocketWork {
         protocol: Protocol::Cql,
-        address,
-        password: None,
-        threads: 1,
-        connections: 4,
-        users: 0,
         sharing: Sharing::Multiplexed,
-        pipeline: 1,
-        arrival: Arrival::Closed,
         mix: vec![Operation { weight: 1.0, words: vec![CqlWork::SELECT.to_owned()] }],
-        keys: Keys { prefix: "key:".to_owned(), count: 1000, distribution: Distribution::Uniform },
-        value_bytes: Sizes::Fixed(80),
-        setup: Vec::new(),
         cql: Some(Box::default()),
-        http: None,
+        ..load::work(address)
     }
-}
-
-/// Runs this many operations, however long they take.
-fn run(work: SocketWork, operations: u64) -> Result<LoadReport, String> {
-    let spec = LoadSpec {
-        work: Work::Socket(work),
-        side_loads: BTreeMap::new(),
-        warmup: Warmup::Fixed { ms: 0 },
-        duration_ms: 60_000,
-        operations_max: Some(operations),
-        window_ms: 50,
-        cpus: Vec::new(),
-        seed: 1,
-    };
-    let mut report = None;
-    let ended = generate_with(&spec, PATIENT, &mut |event| {
-        if let LoadEvent::Done(done) = event {
-            report = Some(*done);
-        }
-        Ok(())
-    });
-    ended.map_err(|error| format!("{error:#}"))?;
-    Ok(report.expect("a successful load has a report"))
 }
 
 #[test]
@@ -261,7 +218,7 @@ fn every_request_counts_once_in_whatever_order_replies_come() {
     {
         let server = Server::start_with(together, None, |_| Act::Row);
         let work = SocketWork { threads, connections, users, pipeline, ..work(server.address) };
-        let report = run(work, 960).unwrap();
+        let report = run(&counted(work, 960)).unwrap();
         let account = server.state.account.lock();
         assert_eq!((report.operations, account.executed), (960, 960));
         assert_eq!((report.lost, report.rows_missing, report.prepared_again), (0, 0, 0));
@@ -277,7 +234,7 @@ fn every_request_counts_once_in_whatever_order_replies_come() {
 fn all_streams_of_a_connection_can_be_on_their_way() {
     let server = Server::start_with(32_768, None, |_| Act::Void);
     let work = SocketWork { connections: 1, users: 32_768, ..work(server.address) };
-    let report = run(work, 65_536).unwrap();
+    let report = run(&counted(work, 65_536)).unwrap();
     assert_eq!((report.operations, report.lost), (65_536, 0));
     assert_eq!(server.state.account.lock().most, 32_768);
 }
@@ -286,10 +243,10 @@ fn all_streams_of_a_connection_can_be_on_their_way() {
 fn the_schema_is_made_once_and_by_who_has_the_password() {
     let server = Server::start_with(1, Some("secret"), |_| Act::Row);
     let mut work = work(server.address);
-    let error = run(work.clone(), 10).unwrap_err();
+    let error = run(&counted(work.clone(), 10)).unwrap_err();
     assert!(error.contains("BadCredentials") || error.contains("bad credentials"), "{error}");
     work.password = Some("secret".to_owned());
-    assert_eq!(run(work.clone(), 10).unwrap().operations, 10);
+    assert_eq!(run(&counted(work.clone(), 10)).unwrap().operations, 10);
     let account = server.state.account.lock();
     assert_eq!(account.queries, work.cql.unwrap().schema);
     // One refused, then the schema and four connections.
@@ -301,7 +258,7 @@ fn a_statement_that_is_refused_ends_the_load() {
     let server = Server::start(|_| Act::Row);
     let mut work = work(server.address);
     work.mix[0].words = vec!["nonsense".to_owned()];
-    let error = run(work, 10).unwrap_err();
+    let error = run(&counted(work, 10)).unwrap_err();
     assert_eq!(error, "the server refused the setup: SYNTAX_ERROR: line 1:0 no");
 }
 
@@ -312,7 +269,7 @@ fn errors_are_told_apart_and_missing_rows_are_seen() {
         1 => Act::NoRow,
         _ => Act::Row,
     });
-    let report = run(work(server.address), 400).unwrap();
+    let report = run(&counted(work(server.address), 400)).unwrap();
     assert_eq!(report.operations, 400);
     assert_eq!(report.errors, BTreeMap::from([("OVERLOADED".to_owned(), 100)]));
     assert_eq!(report.rows_missing, 100);
@@ -331,7 +288,7 @@ fn forgotten_statements_are_prepared_again_and_their_requests_repeated() {
             },
         );
     let work = SocketWork { connections: 1, users: 8, ..work(server.address) };
-    let report = run(work, 720).unwrap();
+    let report = run(&counted(work, 720)).unwrap();
     assert_eq!((report.operations, report.lost), (720, 0));
     assert!(report.errors.is_empty(), "{:?}", report.errors);
     assert_eq!(report.prepared_again, 10);
@@ -344,7 +301,7 @@ fn a_schedule_uses_streams_too() {
     let server = Server::start(|_| Act::Void);
     let arrival = Arrival::Open { per_second: 5_000.0, schedule: Schedule::Even };
     let work = SocketWork { arrival, connections: 2, ..work(server.address) };
-    let report = run(work, 500).unwrap();
+    let report = run(&counted(work, 500)).unwrap();
     assert_eq!((report.operations, report.lost), (500, 0));
 }
 
@@ -353,7 +310,7 @@ fn what_sends_back_what_it_gets_is_a_server_too() {
     let echo = Echo::echo();
     let mut work = SocketWork { users: 64, ..work(echo.address) };
     work.mix[0].words = vec![CqlWork::INSERT.to_owned()];
-    let report = run(work, 10_000).unwrap();
+    let report = run(&counted(work, 10_000)).unwrap();
     assert_eq!((report.operations, report.lost), (10_000, 0));
     assert_eq!(report.sent_bytes, report.received_bytes);
 }

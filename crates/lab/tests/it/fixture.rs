@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lab::load::{
     AppendWork, Arrival, Commit, Distribution, Keys, LoadReport, LoadSpec, LogMode, LogReport,
-    Operation, Protocol, Schedule, Sharing, Sizes, SocketWork, WaitFor, Warmup, Work,
+    Operation, Schedule, SocketWork, WaitFor, Warmup, Work,
 };
 use lab::measure::{Noise, ThreadUse};
 use lab::row::{Row, SubjectRow, Verdict};
@@ -15,6 +15,8 @@ use lab::stats::histogram;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
+
+use crate::load;
 
 const DURATION_MS: u64 = 3_000;
 const WINDOW_MS: u64 = 100;
@@ -183,21 +185,12 @@ fn log_report(operations: u64) -> LogReport {
 pub(crate) fn socket(connections: usize, users: usize, words: &[&str], arrival: Arrival) -> Work {
     let words = words.iter().map(|word| (*word).to_owned()).collect();
     Work::Socket(SocketWork {
-        protocol: Protocol::Resp,
-        address: "127.0.0.1:6379".parse().unwrap(),
-        password: None,
-        threads: 1,
         connections,
         users,
-        sharing: Sharing::Blocking,
-        pipeline: 1,
         arrival,
         mix: vec![Operation { weight: 1.0, words }],
         keys: Keys { prefix: "key:".into(), count: 1_000_000, distribution: Distribution::Uniform },
-        value_bytes: Sizes::Fixed(80),
-        setup: Vec::new(),
-        cql: None,
-        http: None,
+        ..load::work("127.0.0.1:6379".parse().unwrap())
     })
 }
 
@@ -366,6 +359,16 @@ pub(crate) fn pools() -> Vec<Planned> {
         }
     }
     cells
+}
+
+/// Creates an empty folder below `target/tmp`.
+pub(crate) fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if path.exists() {
+        fs::remove_dir_all(&path).unwrap();
+    }
+    fs::create_dir_all(&path).unwrap();
+    path
 }
 
 /// Writes a run folder with all files of a run.

@@ -3,19 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lab::load::{
-    Arrival, Distribution, HttpConnection, HttpVersion, HttpWork, Keys, LoadEvent, LoadReport,
-    LoadSpec, Operation, Protocol, Schedule, Sharing, Sizes, SocketWork, Warmup, Work,
-    generate_with,
+    Arrival, HttpConnection, HttpVersion, HttpWork, LoadReport, Operation, Protocol, Schedule,
+    SocketWork,
 };
 use lab::stats::histogram::decode;
 use parking_lot::Mutex;
 
-use crate::server::{PATIENT, nobody};
+use crate::load::{self, counted, run, spec};
+use crate::server::{accept, nobody};
 
 /// Reaction to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,17 +66,11 @@ struct Server {
 
 impl Server {
     fn start(plan: impl Fn(u64) -> Act + Send + Sync + 'static) -> Server {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
         let state = Arc::new(State { plan: Box::new(plan), account: Mutex::default() });
         let shared = Arc::clone(&state);
-        // Ends with the test's process.
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (stream, shared) = (stream.unwrap(), Arc::clone(&shared));
-                shared.account.lock().connections += 1;
-                std::thread::spawn(move || serve(stream, &shared));
-            }
+        let address = accept(move |stream| {
+            shared.account.lock().connections += 1;
+            serve(stream, &shared);
         });
         Server { address, state }
     }
@@ -172,20 +166,10 @@ fn answer(stream: &mut TcpStream, act: Act) -> bool {
 fn work(address: SocketAddr, http: HttpWork) -> SocketWork {
     SocketWork {
         protocol: Protocol::Http,
-        address,
-        password: None,
-        threads: 1,
         connections: 3,
-        users: 0,
-        sharing: Sharing::Blocking,
-        pipeline: 1,
-        arrival: Arrival::Closed,
         mix: vec![Operation { weight: 1.0, words: vec!["GET".to_owned(), "/".to_owned()] }],
-        keys: Keys { prefix: String::new(), count: 10, distribution: Distribution::Uniform },
-        value_bytes: Sizes::Fixed(1),
-        setup: Vec::new(),
-        cql: None,
         http: Some(Box::new(HttpWork { body_bytes: Some(5), ..http })),
+        ..load::work(address)
     }
 }
 
@@ -199,34 +183,9 @@ fn short() -> HttpWork {
     HttpWork { connection: HttpConnection::Close, ..kept() }
 }
 
-fn spec(work: SocketWork, operations_max: Option<u64>, duration_ms: u64) -> LoadSpec {
-    LoadSpec {
-        work: Work::Socket(work),
-        side_loads: BTreeMap::new(),
-        warmup: Warmup::Fixed { ms: 0 },
-        duration_ms,
-        operations_max,
-        window_ms: 50,
-        cpus: Vec::new(),
-        seed: 1,
-    }
-}
-
-fn run(spec: &LoadSpec) -> LoadReport {
-    let mut report = None;
-    generate_with(spec, PATIENT, &mut |event| {
-        if let LoadEvent::Done(done) = event {
-            report = Some(*done);
-        }
-        Ok(())
-    })
-    .unwrap();
-    report.expect("a successful load has a report")
-}
-
 /// Runs this many requests, however long they take.
-fn counted(work: SocketWork, requests: u64) -> LoadReport {
-    run(&spec(work, Some(requests), 60_000))
+fn measure(work: SocketWork, requests: u64) -> LoadReport {
+    run(&counted(work, requests)).unwrap()
 }
 
 /// Checks that `report` has this many operations and these failures, and no other problem.
@@ -246,7 +205,7 @@ fn kept_connections_take_request_after_request() {
     {
         let server = Server::start(|number| if number % 2 == 0 { Act::Hello } else { Act::Chunks });
         let work = work(server.address, kept());
-        let report = counted(SocketWork { threads, connections, users, pipeline, ..work }, 480);
+        let report = measure(SocketWork { threads, connections, users, pipeline, ..work }, 480);
         check(&report, 480, &[]);
         let account = server.account();
         assert_eq!(account.requests, 480);
@@ -264,14 +223,14 @@ fn a_connection_for_one_request_is_closed_by_the_server_first() {
         let acts = [Act::Hello, Act::Chunks, Act::UntilClose];
         let server = Server::start(move |number| acts[number as usize % 3]);
         let work = work(server.address, short());
-        let report = counted(SocketWork { threads, connections, users, ..work }, 300);
+        let report = measure(SocketWork { threads, connections, users, ..work }, 300);
         check(&report, 300, &[]);
         let account = server.account();
         assert_eq!((account.requests, account.connections), (300, 300));
         assert!(account.heads.iter().all(|head| head.contains("\r\nConnection: close\r\n")));
     }
     let server = Server::start(|_| Act::HelloAndWait);
-    check(&counted(work(server.address, short()), 9), 9, &[]);
+    check(&measure(work(server.address, short()), 9), 9, &[]);
     // Connections that were open at the end of the load do not count.
     assert_eq!(server.account().connections, 9);
     assert!(server.account().left <= 3, "{} were left", server.account().left);
@@ -283,7 +242,7 @@ fn connections_that_end_are_opened_again() {
     let acts = [Act::Hello, Act::Hello, Act::UntilClose];
     let server = Server::start(move |number| acts[number as usize % 3]);
     let work = work(server.address, kept());
-    let report = counted(SocketWork { connections: 1, ..work }, 30);
+    let report = measure(SocketWork { connections: 1, ..work }, 30);
     check(&report, 30, &[]);
     assert_eq!(server.account().connections, 10);
 }
@@ -302,7 +261,7 @@ fn failures_are_counted_by_what_happened_and_never_as_done() {
     ] {
         let server = Server::start(move |number| if number % 5 == 4 { act } else { Act::Hello });
         let http = HttpWork { connection, ..kept() };
-        check(&counted(work(server.address, http), 100), 80, &[(word, 20)]);
+        check(&measure(work(server.address, http), 100), 80, &[(word, 20)]);
         assert_eq!(server.account().requests, 100);
     }
 }
@@ -311,7 +270,7 @@ fn failures_are_counted_by_what_happened_and_never_as_done() {
 fn who_is_not_there_refuses() {
     let (_kept, address) = nobody();
     for http in [short(), kept()] {
-        check(&counted(work(address, http), 7), 0, &[("refused", 7)]);
+        check(&measure(work(address, http), 7), 0, &[("refused", 7)]);
     }
 }
 
@@ -326,7 +285,7 @@ fn silence_is_a_failure_when_its_time_is_over_and_nothing_before() {
     // A stalled server is silent too: retry with more time.
     let ended = |timeout_ms: u64| {
         let (server, work) = start(timeout_ms);
-        (counted(work, 8), server.account().connections)
+        (measure(work, 8), server.account().connections)
     };
     let mut runs = [400, 2_000, 10_000].into_iter().map(ended);
     let (report, connections) =
@@ -336,7 +295,7 @@ fn silence_is_a_failure_when_its_time_is_over_and_nothing_before() {
 
     let unfinished = |duration_ms: u64| {
         let (_server, work) = start(60_000);
-        run(&spec(work, None, duration_ms))
+        run(&spec(work, duration_ms)).unwrap()
     };
     let mut runs = [300, 2_000, 10_000].into_iter().map(unfinished);
     let report = runs.find(|report| report.operations == 3).expect("three requests are answered");
@@ -350,7 +309,7 @@ fn a_schedule_opens_as_many_connections_as_it_needs() {
         let server = Server::start(|_| Act::Hello);
         let arrival = Arrival::Open { per_second: 500.0, schedule: Schedule::Poisson };
         let work = SocketWork { arrival, connections: 20, ..work(server.address, http.clone()) };
-        let report = counted(work, 60);
+        let report = measure(work, 60);
         check(&report, 60, &[]);
         let account = server.account();
         assert_eq!(account.requests, 60);
@@ -366,12 +325,12 @@ fn older_clients_wait_for_the_end_or_for_nothing() {
     let mut lines = work(server.address, http);
     // The response is everything received.
     lines.http.as_mut().unwrap().body_bytes = None;
-    check(&counted(lines, 20), 20, &[]);
+    check(&measure(lines, 20), 20, &[]);
     assert_eq!(server.account().heads[0], "GET /\r\n");
 
     let server = Server::start(|_| Act::Hello);
     let http = HttpWork { ignores_answers: true, ..short() };
-    check(&counted(work(server.address, http), 20), 20, &[]);
+    check(&measure(work(server.address, http), 20), 20, &[]);
     // The load has not waited for the server to accept them.
     let until = Instant::now() + Duration::from_mins(1);
     while server.account().connections < 20 {

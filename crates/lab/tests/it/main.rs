@@ -10,6 +10,7 @@
 mod cql;
 mod fixture;
 mod http;
+mod load;
 mod report;
 mod serve;
 mod server;

@@ -2,22 +2,12 @@
 //! [`a_run_of_every_kind_becomes_one_page`] writes below `target/` in a browser.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lab::report;
 use lexopt::Parser;
 
-use crate::fixture::{self, Maker};
-
-/// Creates an empty folder below `target/tmp`.
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    if path.exists() {
-        fs::remove_dir_all(&path).unwrap();
-    }
-    fs::create_dir_all(&path).unwrap();
-    path
-}
+use crate::fixture::{self, Maker, folder};
 
 fn write_all(root: &Path) {
     let mut maker = Maker::new(1);

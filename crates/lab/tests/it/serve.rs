@@ -3,25 +3,16 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use lab::serve::{CONNECTIONS_MAX, HEAD_BYTES_MAX, LiveView, Settings};
 
-use crate::fixture::{self, Maker};
+use crate::fixture::{self, Maker, folder};
 
 /// Only one test waits for this timeout. It is long enough that a test without processor time for
 /// seconds does not exceed it.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    if path.exists() {
-        fs::remove_dir_all(&path).unwrap();
-    }
-    fs::create_dir_all(&path).unwrap();
-    path
-}
 
 fn start(folder: &Path, head_timeout: Duration) -> LiveView {
     let listen = "127.0.0.1:0".parse().unwrap();

@@ -82,8 +82,6 @@ impl Server {
         plan: impl Fn(u64) -> Act + Send + Sync + 'static,
         serve: fn(TcpStream, &State),
     ) -> Server {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = listener.local_addr().unwrap();
         let state = Arc::new(State {
             plan: Box::new(plan),
             number: AtomicU64::new(0),
@@ -91,13 +89,7 @@ impl Server {
             pause: Mutex::new(()),
         });
         let shared = Arc::clone(&state);
-        // Ends with the test's process.
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (stream, shared) = (stream.unwrap(), Arc::clone(&shared));
-                std::thread::spawn(move || serve(stream, &shared));
-            }
-        });
+        let address = accept(move |stream| serve(stream, &shared));
         Server { address, state }
     }
 
@@ -105,6 +97,20 @@ impl Server {
     pub(crate) fn account(&self) -> Account {
         self.state.account.lock().clone()
     }
+}
+
+/// Serves each connection on a thread of its own, until the test's process ends.
+pub(crate) fn accept(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let serve = Arc::new(serve);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (stream, serve) = (stream.unwrap(), Arc::clone(&serve));
+            std::thread::spawn(move || serve(stream));
+        }
+    });
+    address
 }
 
 /// Returns an address without a listener. It stays reserved while the socket is kept.
