@@ -1,29 +1,11 @@
 #!/usr/bin/env bash
 # Clients of a cluster against ADDR, a server with cluster-view: redis-cli, redis-benchmark,
 # redis-py, ioredis.
-set -euo pipefail
-cd "$(dirname "$0")"
-: "${ADDR:?ADDR=host:port of the server is needed}"
+source "$(dirname "$0")/../prepare.sh" ADDR
 host=${ADDR%:*}
 port=${ADDR##*:}
-passed=0
-failed=0
 
 cli() { redis-cli -h "$host" -p "$port" "$@"; }
-
-# check NAME EXPECTED GOT: EXPECTED is a shell pattern.
-check() {
-    # shellcheck disable=SC2053
-    if [[ $3 == $2 ]]; then
-        passed=$((passed + 1))
-        echo "ok $1"
-    else
-        failed=$((failed + 1))
-        echo "FAILED $1"
-        echo "wanted: $2"
-        echo "got: $3"
-    fi
-}
 
 cli FLUSHALL >/dev/null
 node=$(cli CLUSTER NODES | awk 'END { sub(/@.*/, "", $2); sub(/.*:/, "", $2); print $2 }')
@@ -41,20 +23,8 @@ fi
 cli FLUSHALL >/dev/null
 echo "$passed passed, $failed failed"
 
-venv=../../.deps/python
-mkdir -p ../../.deps
-exec {lock}>../../.deps/python.lock
-flock "$lock"
-if ! cmp -s ../python/requirements.txt "$venv/installed.txt"; then
-    python3 -m venv --clear "$venv"
-    ../../../scripts/retry.sh "$venv/bin/pip" install --quiet --disable-pip-version-check -r ../python/requirements.txt
-    cp ../python/requirements.txt "$venv/installed.txt"
-fi
-exec {lock}>&-
+use_venv python ../python/requirements.txt
 "$venv/bin/python" -B suite.py || failed=1
-if ! cmp -s package-lock.json node_modules/installed.json; then
-    ../../../scripts/retry.sh npm ci --silent --no-audit --no-fund
-    cp package-lock.json node_modules/installed.json
-fi
+use_npm ci
 node suite.js || failed=1
 [[ $failed == 0 ]]

@@ -1,13 +1,5 @@
 #!/usr/bin/env bash
 # Runs Suite.java with Cassandra's Java driver against CQL_ADDR.
-set -euo pipefail
-cd "$(dirname "$0")"
-: "${CQL_ADDR:?CQL_ADDR=host:port of the server is needed}"
-mkdir -p ../../.deps/maven
-repository=$(cd ../../.deps/maven && pwd)
-if [[ ! target/built -nt pom.xml || ! target/built -nt src/main/java/Suite.java ]]; then
-    ../../../scripts/retry.sh flock "$repository" mvn --batch-mode --quiet -Dstyle.color=never \
-        -Dmaven.repo.local="$repository" clean compile dependency:copy-dependencies -DoutputDirectory=target/jars
-    touch target/built
-fi
+source "$(dirname "$0")/../prepare.sh" CQL_ADDR
+use_maven Suite
 exec java -cp 'target/classes:target/jars/*' Suite

@@ -1,10 +1,6 @@
 #!/usr/bin/env bash
 # Runs the suite with the Rust driver of ScyllaDB against CQL_ADDR.
-set -euo pipefail
-cd "$(dirname "$0")"
-: "${CQL_ADDR:?CQL_ADDR=host:port of the server is needed}"
-mkdir -p ../../.deps
-CARGO_TARGET_DIR=$(cd ../../.deps && pwd)/rust
-export CARGO_TARGET_DIR
-../../../scripts/retry.sh cargo build --quiet --locked
+source "$(dirname "$0")/../prepare.sh" CQL_ADDR
+export CARGO_TARGET_DIR="$deps/rust"
+"$retry" cargo build --quiet --locked
 exec "$CARGO_TARGET_DIR/debug/suite"

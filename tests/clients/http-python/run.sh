@@ -1,13 +1,5 @@
 #!/usr/bin/env bash
 # Runs suite.py with Prometheus' own parser against HTTP_ADDR.
-set -euo pipefail
-cd "$(dirname "$0")"
-: "${HTTP_ADDR:?HTTP_ADDR=host:port of the server is needed}"
-venv=../../.deps/http-python
-if ! cmp -s requirements.txt "$venv/installed.txt"; then
-    mkdir -p ../../.deps
-    python3 -m venv --clear "$venv"
-    ../../../scripts/retry.sh "$venv/bin/pip" install --quiet --disable-pip-version-check -r requirements.txt
-    cp requirements.txt "$venv/installed.txt"
-fi
+source "$(dirname "$0")/../prepare.sh" HTTP_ADDR
+use_venv http-python
 exec "$venv/bin/python" -B suite.py

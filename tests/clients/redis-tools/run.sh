@@ -1,27 +1,10 @@
 #!/usr/bin/env bash
 # redis-cli and redis-benchmark (Debian's redis-tools) against ADDR.
-set -euo pipefail
-: "${ADDR:?ADDR=host:port of the server is needed}"
+source "$(dirname "$0")/../prepare.sh" ADDR
 host=${ADDR%:*}
 port=${ADDR##*:}
-passed=0
-failed=0
 
 cli() { redis-cli -h "$host" -p "$port" "$@"; }
-
-# check NAME EXPECTED GOT: EXPECTED is a shell pattern.
-check() {
-    # shellcheck disable=SC2053
-    if [[ $3 == $2 ]]; then
-        passed=$((passed + 1))
-        echo "ok $1"
-    else
-        failed=$((failed + 1))
-        echo "FAILED $1"
-        echo "wanted: $2"
-        echo "got: $3"
-    fi
-}
 
 cli FLUSHALL >/dev/null
 check "ping" PONG "$(cli PING)"
