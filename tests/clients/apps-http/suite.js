@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import { Ratelimit } from "@upstash/ratelimit";
 import { Redis } from "@upstash/redis";
 
+import { run, test } from "../harness.mjs";
+
 const LIMIT = 10;
 /** Windows begin at multiples of their length: none begins while a test runs before 2052. */
 const WINDOW = "10000 d";
@@ -11,11 +13,13 @@ const WINDOW = "10000 d";
 const RACERS = 60;
 const PATIENCE_MS = 60_000;
 
-const tests = [];
-
 /** Registers a test, which runs on an empty server. */
-function test(name, body) {
-  tests.push({ name, body });
+function testEmpty(name, body) {
+  test(name, async () => {
+    await open().flushall();
+    await body();
+    await open().flushall();
+  });
 }
 
 function open() {
@@ -37,7 +41,7 @@ for (const [name, limiter] of [
   ["a sliding window", Ratelimit.slidingWindow(LIMIT, WINDOW)],
   ["a token bucket", Ratelimit.tokenBucket(LIMIT, WINDOW, LIMIT)],
 ]) {
-  test(`${name} admits exactly its limit`, async () => {
+  testEmpty(`${name} admits exactly its limit`, async () => {
     const all = limits(limiter);
     const { passed, results } = await race(all, "alice");
     assert.equal(passed, LIMIT);
@@ -52,7 +56,7 @@ for (const [name, limiter] of [
   });
 }
 
-test("a window ends", async () => {
+testEmpty("a window ends", async () => {
   const [limit] = limits(Ratelimit.fixedWindow(1, "300 ms"));
   const first = await limit.limit("alice");
   assert.equal(first.success, true);
@@ -62,13 +66,13 @@ test("a window ends", async () => {
   assert.ok(next.reset > first.reset);
 });
 
-test("a request may cost more than one token", async () => {
+testEmpty("a request may cost more than one token", async () => {
   const [limit] = limits(Ratelimit.fixedWindow(LIMIT, WINDOW));
   assert.equal((await limit.limit("alice", { rate: LIMIT - 1 })).remaining, 1);
   assert.equal((await limit.limit("alice", { rate: 2 })).success, false);
 });
 
-test("a cached window admits its limit", async () => {
+testEmpty("a cached window admits its limit", async () => {
   const limit = new Ratelimit({
     redis: open(), limiter: Ratelimit.cachedFixedWindow(LIMIT, WINDOW), ephemeralCache: new Map(), timeout: 0,
   });
@@ -81,7 +85,7 @@ test("a cached window admits its limit", async () => {
   assert.equal(passed, LIMIT);
 });
 
-test("addresses of a deny list are refused", async () => {
+testEmpty("addresses of a deny list are refused", async () => {
   const redis = open();
   const limit = new Ratelimit({
     redis, limiter: Ratelimit.fixedWindow(LIMIT, WINDOW), ephemeralCache: false, enableProtection: true, prefix: "app",
@@ -95,7 +99,7 @@ test("addresses of a deny list are refused", async () => {
   assert.equal((await ip("1.2.3.5")).success, true);
 });
 
-test("analytics are counted", async () => {
+testEmpty("analytics are counted", async () => {
   const [limit] = limits(Ratelimit.fixedWindow(LIMIT, WINDOW), { analytics: true, prefix: "app" });
   for (let at = 0; at < 3; at += 1) await (await limit.limit("alice")).pending;
   const keys = await open().keys("app:events:*");
@@ -103,19 +107,4 @@ test("analytics are counted", async () => {
   assert.equal(counts.flat().filter((_, at) => at % 2 === 1).reduce((sum, score) => sum + Number(score), 0), 3);
 });
 
-let passed = 0;
-let failed = 0;
-for (const { name, body } of tests) {
-  try {
-    await open().flushall();
-    await body();
-    passed += 1;
-    console.log(`ok ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED ${name}\n${error.stack}`);
-  }
-}
-await open().flushall();
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed === 0 ? 0 : 1);
+await run();

@@ -3,20 +3,45 @@
 import assert from "node:assert/strict";
 import { FlowProducer, Queue, QueueEvents, Worker } from "bullmq";
 
+import { run, test } from "../harness.mjs";
+
 const [host, port] = process.env.ADDR.split(":");
 const connection = { host, port: Number(port), maxRetriesPerRequest: null };
 /** A busy machine may halt the server or this process for a while. */
 const PATIENCE_MS = 60_000;
 const WORKERS = 3;
 
-const tests = [];
+let queues = 0;
 
 /** Registers a test that gets a queue, its events, and a function that starts workers. */
-function test(name, body) {
-  tests.push({ name, body });
+function testQueue(name, body) {
+  test(name, async () => {
+    const queueName = `queue${queues}`;
+    queues += 1;
+    const queue = new Queue(queueName, { connection });
+    queue.setMaxListeners(0);
+    const events = new QueueEvents(queueName, { connection });
+    events.setMaxListeners(0);
+    const workers = [];
+    const work = (run, concurrency = 20) => {
+      const count = concurrency === 1 ? 1 : WORKERS;
+      for (let at = 0; at < count; at += 1) {
+        workers.push(new Worker(queueName, run, { connection, concurrency }));
+      }
+    };
+    try {
+      await events.waitUntilReady();
+      await body({ queue, events, work });
+    } finally {
+      await Promise.all(workers.map((worker) => worker.close()));
+      await events.close();
+      await queue.obliterate({ force: true });
+      await queue.close();
+    }
+  });
 }
 
-test("every job is run once, by competing workers", async ({ queue, events, work }) => {
+testQueue("every job is run once, by competing workers", async ({ queue, events, work }) => {
   const runs = new Map();
   work(async (job) => {
     runs.set(job.id, (runs.get(job.id) ?? 0) + 1);
@@ -31,7 +56,7 @@ test("every job is run once, by competing workers", async ({ queue, events, work
   assert.deepEqual(counts, { completed: 500, waiting: 0, active: 0, failed: 0, delayed: 0 });
 });
 
-test("a failed job is tried again", async ({ queue, events, work }) => {
+testQueue("a failed job is tried again", async ({ queue, events, work }) => {
   let runs = 0;
   work(async (job) => {
     runs += 1;
@@ -43,7 +68,7 @@ test("a failed job is tried again", async ({ queue, events, work }) => {
   assert.equal(runs, 3);
 });
 
-test("a job that always fails is kept with its reason", async ({ queue, events, work }) => {
+testQueue("a job that always fails is kept with its reason", async ({ queue, events, work }) => {
   work(async () => {
     throw new Error("broken");
   });
@@ -53,7 +78,7 @@ test("a job that always fails is kept with its reason", async ({ queue, events, 
   assert.equal(failed.failedReason, "broken");
 });
 
-test("delayed jobs run after others, and in the order of their delays", async ({ queue, events, work }) => {
+testQueue("delayed jobs run after others, and in the order of their delays", async ({ queue, events, work }) => {
   const order = [];
   const jobs = [];
   for (const [name, delay] of [["late", 300], ["soon", 100], ["now", 0]]) {
@@ -64,7 +89,7 @@ test("delayed jobs run after others, and in the order of their delays", async ({
   assert.deepEqual(order, ["now", "soon", "late"]);
 });
 
-test("prioritized jobs run in the order of their priorities", async ({ queue, events, work }) => {
+testQueue("prioritized jobs run in the order of their priorities", async ({ queue, events, work }) => {
   const order = [];
   const jobs = [];
   for (const priority of [3, 1, 2]) {
@@ -75,7 +100,7 @@ test("prioritized jobs run in the order of their priorities", async ({ queue, ev
   assert.deepEqual(order, ["1", "2", "3"]);
 });
 
-test("a parent runs after its children, and gets their results", async ({ queue, events, work }) => {
+testQueue("a parent runs after its children, and gets their results", async ({ queue, events, work }) => {
   const flow = new FlowProducer({ connection });
   try {
     work(async (job) => (job.name === "sum" ? Object.values(await job.getChildrenValues()).reduce((a, b) => a + b) : job.data.number));
@@ -87,35 +112,4 @@ test("a parent runs after its children, and gets their results", async ({ queue,
   }
 });
 
-let passed = 0;
-let failed = 0;
-for (const [index, { name, body }] of tests.entries()) {
-  const queueName = `queue${index}`;
-  const queue = new Queue(queueName, { connection });
-  queue.setMaxListeners(0);
-  const events = new QueueEvents(queueName, { connection });
-  events.setMaxListeners(0);
-  const workers = [];
-  const work = (run, concurrency = 20) => {
-    const count = concurrency === 1 ? 1 : WORKERS;
-    for (let at = 0; at < count; at += 1) {
-      workers.push(new Worker(queueName, run, { connection, concurrency }));
-    }
-  };
-  try {
-    await events.waitUntilReady();
-    await body({ queue, events, work });
-    passed += 1;
-    console.log(`ok ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED ${name}\n${error.stack}`);
-  } finally {
-    await Promise.all(workers.map((worker) => worker.close()));
-    await events.close();
-    await queue.obliterate({ force: true });
-    await queue.close();
-  }
-}
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed === 0 ? 0 : 1);
+await run();

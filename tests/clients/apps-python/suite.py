@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import threading
-import traceback
 from pathlib import Path
 
 import redis
@@ -13,6 +12,7 @@ from celery import chord, group
 from rq import Queue, SimpleWorker
 
 from celery_tasks import add, flaky, total
+from harness import run, test
 from huey_tasks import double
 from rq_tasks import double as rq_double
 from rq_tasks import fail as rq_fail
@@ -21,13 +21,6 @@ HOST, PORT = os.environ["ADDR"].split(":")
 # A busy machine may halt the server or a worker for a while.
 PATIENCE_S = 60
 BIN = Path(sys.executable).parent
-
-tests = []
-
-
-def test(body):
-    tests.append(body)
-    return body
 
 
 def connect(db=0, **options):
@@ -133,19 +126,10 @@ def competing_consumers_get_each_entry_once():
     assert numbers == list(range(500))
 
 
-def main():
-    failed = 0
-    for body in tests:
-        connect().flushall()
-        try:
-            body()
-            print(f"ok {body.__name__}")
-        except Exception:
-            failed += 1
-            print(f"FAILED {body.__name__}\n{traceback.format_exc()}")
+def run_on_empty_server(body):
     connect().flushall()
-    print(f"{len(tests) - failed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
+    body()
+    connect().flushall()
 
 
-main()
+sys.exit(run(run_on_empty_server))

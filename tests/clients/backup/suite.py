@@ -9,12 +9,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-import traceback
 
 import redis
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from harness import Certificates, equal, run, test, wait_for
 from ports import free_port
 
 MYRIAD = os.environ["MYRIAD"]
@@ -24,61 +22,11 @@ BUCKET = "backups"
 # More than two parts of an upload.
 LARGE_BYTES = 40 << 20
 PATIENCE_S = 60
-NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1\n"
-
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
-
-
-def equal(got, wanted):
-    if got != wanted:
-        raise AssertionError(f"got {got!r:.300}, wanted {wanted!r:.300}")
 
 
 def contains(text, part):
     if part not in text:
         raise AssertionError(f"{part!r} is not in {text!r:.1000}")
-
-
-def until(condition):
-    end = time.monotonic() + PATIENCE_S
-    while not condition():
-        if time.monotonic() > end:
-            raise AssertionError("it does not happen")
-        time.sleep(0.02)
-
-
-class Certificates:
-    """An authority, and certificates of it for servers and clients."""
-
-    def __init__(self, directory):
-        self.directory = directory
-        (directory / "names").write_text(NAMES)
-        self.openssl("req", "-x509", "-subj", "/CN=tests", *self.new_key("ca"), "-out", "ca.pem")
-        self.openssl("req", "-x509", "-subj", "/CN=o", *self.new_key("other"), "-out", "other.pem")
-        self.openssl("req", "-subj", "/CN=one", *self.new_key("one"), "-out", "one.csr")
-        self.openssl(
-            *("x509", "-req", "-in", "one.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
-            *("-CAcreateserial", "-extfile", "names", "-out", "one.pem"),
-        )
-        self.openssl(
-            *("pkcs12", "-export", "-in", "one.pem", "-inkey", "one.key"),
-            *("-passout", f"pass:{SECRET}", "-out", "one.p12"),
-        )
-
-    def new_key(self, name):
-        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-        return (*curve, "-nodes", "-keyout", f"{name}.key")
-
-    def openssl(self, *arguments):
-        subprocess.run(["openssl", *arguments], cwd=self.directory, check=True, capture_output=True)
-
-    def path(self, name):
-        return str(self.directory / name)
 
 
 class Server:
@@ -135,7 +83,7 @@ class Bucket:
         self.process = subprocess.Popen(
             [*command, "--properties", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        until(lambda: is_open(port))
+        wait_for(lambda: is_open(port), "s3proxy does not start")
 
     def environment(self, secret=SECRET):
         variables = {
@@ -166,7 +114,12 @@ class Group:
 
     def __init__(self, root):
         self.root = root
-        self.certificates = Certificates(root)
+        self.certificates = Certificates(root, "one")
+        self.certificates.sign_itself("other")
+        self.certificates.openssl(
+            *("pkcs12", "-export", "-in", "one.pem", "-inkey", "one.key"),
+            *("-passout", f"pass:{SECRET}", "-out", "one.p12"),
+        )
         path = self.certificates.path
         self.server = Server(
             root / "data",
@@ -281,14 +234,14 @@ def one_process_at_a_time_follows_into_a_bucket(group):
     options = {"env": group.bucket.environment(), "stderr": subprocess.PIPE, "text": True}
     group.server.redis.set("k", "followed")
     with ended(subprocess.Popen([*command, "--follow"], **options)) as follower:
-        until(lambda: "LOCK" in group.bucket.files("followed"))
+        wait_for(lambda: "LOCK" in group.bucket.files("followed"), "the bucket is not locked")
         with ended(subprocess.Popen(command, **options)) as second:
             owner = f"process {follower.pid} of {socket.gethostname()}"
             contains(second.stderr.readline(), f"{owner} has {place}/LOCK; waiting")
             second.terminate()
             second.wait(timeout=PATIENCE_S)
         # It reports its progress when it has the copy.
-        until(lambda: "position" in follower.stderr.readline())
+        wait_for(lambda: "position" in follower.stderr.readline(), "no progress is reported")
         follower.terminate()
         equal(follower.wait(timeout=PATIENCE_S), 0)
     equal(group.bucket.files("followed"), ["backup-00000001.myb", "newest"])
@@ -339,27 +292,13 @@ def connections_are_encrypted(group):
         bucket.stop()
 
 
-def run(function, group):
-    try:
-        function(group)
-    except Exception:
-        print(f"FAILED {function.__name__}")
-        traceback.print_exc(file=sys.stdout)
-        return False
-    print(f"ok {function.__name__}")
-    return True
-
-
 def main():
     with tempfile.TemporaryDirectory(prefix="myriad-backup-") as directory:
         group = Group(pathlib.Path(directory))
         try:
-            results = [run(function, group) for function in TESTS]
+            return run(lambda body: body(group))
         finally:
             group.stop()
-    print(f"{results.count(True)} passed, {results.count(False)} failed")
-    return 0 if all(results) else 1
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())

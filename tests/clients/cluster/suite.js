@@ -4,15 +4,25 @@ import assert from "node:assert/strict";
 import { once } from "node:events";
 import Redis from "ioredis";
 
+import { run, test } from "../harness.mjs";
+
 const [host, port] = process.env.ADDR.split(":");
 const KEYS = Array.from({ length: 200 }, (_, number) => `key:${number}`);
 /** A busy machine may halt the server or this process for longer than the seconds of the defaults. */
 const PATIENCE_MS = 60_000;
 
-const tests = [];
-
-function test(name, body) {
-  tests.push({ name, body });
+/** Registers a test, which runs on an empty server. */
+function testCluster(name, body) {
+  test(`ioredis: ${name}`, async () => {
+    const cluster = await open();
+    try {
+      await cluster.flushall();
+      await body(cluster);
+      await cluster.flushall();
+    } finally {
+      cluster.disconnect();
+    }
+  });
 }
 
 async function open(options = {}) {
@@ -23,12 +33,12 @@ async function open(options = {}) {
   return cluster;
 }
 
-test("keys of all slots", async (r) => {
+testCluster("keys of all slots", async (r) => {
   assert.deepEqual(await Promise.all(KEYS.map((key) => r.set(key, key))), KEYS.map(() => "OK"));
   assert.deepEqual(await Promise.all(KEYS.map((key) => r.get(key))), KEYS);
 });
 
-test("commands across slots on every node", async (r) => {
+testCluster("commands across slots on every node", async (r) => {
   for (const node of r.nodes("master")) {
     assert.equal(await node.mset(KEYS.flatMap((key) => [key, key])), "OK");
     assert.deepEqual(await node.mget(KEYS), KEYS);
@@ -37,13 +47,13 @@ test("commands across slots on every node", async (r) => {
   }
 });
 
-test("a transaction in one slot", async (r) => {
+testCluster("a transaction in one slot", async (r) => {
   const replies = await r.multi().incr("{tag}a").incr("{tag}b").get("{tag}a").exec();
   assert.deepEqual(replies, [[null, 1], [null, 1], [null, "1"]]);
   assert.equal(await r.eval("return redis.call('INCR', KEYS[1])", 1, "{tag}a"), 2);
 });
 
-test("messages", async (r) => {
+testCluster("messages", async (r) => {
   const listener = await open();
   await listener.subscribe("news");
   const heard = once(listener, "message");
@@ -52,7 +62,7 @@ test("messages", async (r) => {
   listener.disconnect();
 });
 
-test("sharded messages", async (r) => {
+testCluster("sharded messages", async (r) => {
   const listener = await open({ shardedSubscribers: true });
   for (const channel of ["shard:1", "shard:2", "shard:3"]) {
     await listener.ssubscribe(channel);
@@ -63,31 +73,11 @@ test("sharded messages", async (r) => {
   listener.disconnect();
 });
 
-test("reads from replicas, of which there are none", async (r) => {
+testCluster("reads from replicas, of which there are none", async (r) => {
   await r.set("k", "v");
   const reader = await open({ scaleReads: "slave" });
   assert.equal(await reader.get("k"), "v");
   reader.disconnect();
 });
 
-let passed = 0;
-let failed = 0;
-for (const { name, body } of tests) {
-  try {
-    const cluster = await open();
-    try {
-      await cluster.flushall();
-      await body(cluster);
-      await cluster.flushall();
-    } finally {
-      cluster.disconnect();
-    }
-    passed += 1;
-    console.log(`ok ioredis: ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED ioredis: ${name}\n${error.stack}`);
-  }
-}
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed === 0 ? 0 : 1);
+await run();

@@ -3,30 +3,20 @@
 import os
 import sys
 import time
-import traceback
+from functools import partial
 
 import redis
 from redis.cluster import RedisCluster
+
+from harness import TESTS, equal, run_named, test
 
 HOST, PORT = os.environ["ADDR"].rsplit(":", 1)
 KEYS = [f"key:{number}" for number in range(200)]
 PATIENCE_S = 60
 
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
-
 
 def connect(protocol, **options):
     return RedisCluster(host=HOST, port=int(PORT), protocol=protocol, decode_responses=True, **options)
-
-
-def equal(got, wanted):
-    if got != wanted:
-        raise AssertionError(f"got {got!r}, wanted {wanted!r}")
 
 
 def next_message(receive):
@@ -151,29 +141,16 @@ def keys_in_slots(r):
     equal(len(r.cluster_get_keys_in_slot(slot, 1)), 1)
 
 
-def run(name, function, protocol):
+def run_over(protocol, body):
+    client = connect(protocol)
+    client.protocol = protocol
+    client.flushall()
     try:
-        client = connect(protocol)
-        client.protocol = protocol
+        body(client)
+    finally:
         client.flushall()
-        try:
-            function(client)
-        finally:
-            client.flushall()
-            client.close()
-    except Exception:
-        print(f"FAILED {name}")
-        traceback.print_exc(file=sys.stdout)
-        return False
-    print(f"ok {name}")
-    return True
+        client.close()
 
 
-def main():
-    results = [run(f"{f.__name__} (RESP{protocol})", f, protocol) for protocol in (2, 3) for f in TESTS]
-    print(f"{results.count(True)} passed, {results.count(False)} failed")
-    sys.exit(0 if all(results) else 1)
-
-
-if __name__ == "__main__":
-    main()
+cases = [(f"{body.__name__} (RESP{protocol})", partial(run_over, protocol, body)) for protocol in (2, 3) for body in TESTS]
+sys.exit(run_named(cases))

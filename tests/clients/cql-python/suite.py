@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 import uuid
+from functools import partial
 
 import cassandra
 from cassandra.auth import PlainTextAuthProvider
@@ -18,6 +18,8 @@ from cassandra.cluster import Cluster, NoHostAvailable
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import BatchStatement, BatchType, SimpleStatement, named_tuple_factory
 from cassandra.util import Date, Duration, Time
+
+from harness import TESTS, equal, refused, run_named, test
 
 HOST, PORT = os.environ["CQL_ADDR"].rsplit(":", 1)
 CQLSH = os.path.join(os.path.dirname(sys.executable), "cqlsh")
@@ -31,14 +33,7 @@ RACERS = 8
 RACES = 20
 KEYSPACE = "python_suite"
 
-TESTS = []
 ONCE = []
-
-
-def test(function):
-    """Runs over each version of the protocol, in an empty keyspace."""
-    TESTS.append(function)
-    return function
 
 
 def test_once(function):
@@ -68,21 +63,6 @@ def connect(version=None, **options):
     if version is not None:
         options["protocol_version"] = version
     return PatientCluster(HOST, PORT, **options)
-
-
-def equal(got, wanted):
-    if got != wanted:
-        raise AssertionError(f"got {got!r}, wanted {wanted!r}")
-
-
-def refused(kind, text, call, *args):
-    try:
-        got = call(*args)
-    except kind as error:
-        if text not in str(error):
-            raise AssertionError(f"refused with {error!r}, wanted {text!r}") from error
-        return
-    raise AssertionError(f"got {got!r}, wanted an error with {text!r}")
 
 
 def rows(result):
@@ -519,17 +499,6 @@ def cqlsh_describes_copies_and_pages():
             equal(len(copied.read().split("\n")) - 1, 1000)
 
 
-def run(name, call):
-    try:
-        call()
-    except Exception:  # whatever a test raises is its failure, and the next one runs
-        print(f"FAILED {name}")
-        traceback.print_exc(file=sys.stdout)
-        return False
-    print(f"ok {name}")
-    return True
-
-
 def recreate(session):
     session.execute(f"DROP KEYSPACE IF EXISTS {KEYSPACE}")
     session.execute(
@@ -552,20 +521,6 @@ def run_once(function):
     function()
 
 
-def main():
-    only = sys.argv[1:]
-    outcomes = []
-    for version in (3, 4, 5):
-        for function in TESTS:
-            if not only or function.__name__ in only:
-                name = f"{function.__name__} v{version}"
-                outcomes.append(run(name, lambda: run_with(function, version)))
-    for function in ONCE:
-        if not only or function.__name__ in only:
-            outcomes.append(run(function.__name__, lambda: run_once(function)))
-    print(f"{outcomes.count(True)} passed, {outcomes.count(False)} failed")
-    return 0 if all(outcomes) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+# Over each version of the protocol, in an empty keyspace.
+cases = [(f"{body.__name__} v{version}", partial(run_with, body, version)) for version in (3, 4, 5) for body in TESTS]
+sys.exit(run_named(cases + [(body.__name__, partial(run_once, body)) for body in ONCE]))

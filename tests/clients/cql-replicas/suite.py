@@ -1,51 +1,26 @@
 """Cassandra's Python and Java drivers with a master and its replica: metadata, reads, events, failovers."""
 
+import functools
 import os
-import pathlib
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import traceback
 
 from cassandra import DriverException
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import DCAwareRoundRobinPolicy, TokenAwarePolicy, WhiteListRoundRobinPolicy
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import harness
+from harness import equal, in_folder, run, test
 from ports import free_port
 
 # A busy machine may halt a process for longer than the seconds of the defaults.
 PATIENCE_S = 60
 MASTER, REPLICA = "127.0.0.1", "127.0.0.2"
 
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
-
-
-def wait_for(condition, what):
-    started = time.monotonic()
-    while True:
-        try:
-            found = condition()
-            if found:
-                return found
-        except (OSError, DriverException, NoHostAvailable) as error:
-            found = error
-        if time.monotonic() - started > PATIENCE_S:
-            raise AssertionError(f"{what}: {found}")
-        time.sleep(0.05)
-
-
-def equal(got, wanted):
-    if got != wanted:
-        raise AssertionError(f"got {got!r}, wanted {wanted!r}")
+wait_for = functools.partial(harness.wait_for, errors=(OSError, DriverException, NoHostAvailable))
 
 
 class Server:
@@ -411,23 +386,4 @@ def drain(connection):
         return
 
 
-def main():
-    passed = failed = 0
-    wanted = sys.argv[1:]
-    for body in TESTS:
-        if wanted and not any(word in body.__name__ for word in wanted):
-            continue
-        started = time.monotonic()
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                body(pathlib.Path(folder))
-            passed += 1
-            print(f"ok {body.__name__} ({time.monotonic() - started:.1f} s)", flush=True)
-        except Exception:
-            failed += 1
-            print(f"FAILED {body.__name__}\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
-
-
-main()
+sys.exit(run(in_folder))

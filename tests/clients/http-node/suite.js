@@ -3,23 +3,26 @@
 import assert from "node:assert/strict";
 import { Redis } from "@upstash/redis";
 
+import { run, test } from "../harness.mjs";
+
 const url = `http://${process.env.HTTP_ADDR}`;
 const PIPELINE_COMMANDS = 1000;
 const RACERS = 8;
 
-const tests = [];
-
-/** Registers a test, which runs on an empty server with values as text and in base64. */
-function test(name, body) {
+/** Registers a test of the SDK, with values as text and in base64. */
+function sdk(name, body) {
   for (const responseEncoding of [false, "base64"]) {
-    const client = () => open({ responseEncoding });
-    tests.push({ name: `${name} (${responseEncoding || "text"})`, body: () => body(client()) });
+    plain(`${name} (${responseEncoding || "text"})`, () => body(open({ responseEncoding })));
   }
 }
 
-/** Registers a test of HTTP itself. */
+/** Registers a test, which runs on an empty server. */
 function plain(name, body) {
-  tests.push({ name, body });
+  test(name, async () => {
+    await ask("/flushall");
+    await body();
+    await ask("/flushall");
+  });
 }
 
 function open(options = {}) {
@@ -34,7 +37,7 @@ async function ask(path, options = {}) {
   return { status: response.status, body, headers: response.headers };
 }
 
-test("every type", async (r) => {
+sdk("every type", async (r) => {
   assert.equal(await r.set("k", "v", { ex: 1000 }), "OK");
   assert.equal(await r.get("k"), "v");
   assert.ok((await r.ttl("k")) > 900);
@@ -60,7 +63,7 @@ test("every type", async (r) => {
   assert.equal(await r.type("z"), "zset");
 });
 
-test("values are JSON and text of every language", async (r) => {
+sdk("values are JSON and text of every language", async (r) => {
   const value = { text: "Grüße, 世界 🌍 \u0000\n\"", list: [1, 2.5, null, true], nested: { a: {} } };
   await r.set("json", value);
   assert.deepEqual(await r.get("json"), value);
@@ -73,14 +76,14 @@ test("values are JSON and text of every language", async (r) => {
   assert.equal(await r.echo("héllo"), "héllo");
 });
 
-test("errors are thrown in Redis's words", async (r) => {
+sdk("errors are thrown in Redis's words", async (r) => {
   await r.lpush("list", "a");
   await assert.rejects(r.get("list"), /WRONGTYPE Operation against a key/);
   await r.set("text", "a");
   await assert.rejects(r.incr("text"), /ERR value is not an integer or out of range/);
 });
 
-test("pipelines", async (r) => {
+sdk("pipelines", async (r) => {
   const pipeline = r.pipeline();
   for (let index = 0; index < PIPELINE_COMMANDS; index += 1) pipeline.set(`key:${index}`, index);
   pipeline.dbsize();
@@ -95,7 +98,7 @@ test("pipelines", async (r) => {
   assert.equal(kept[2].result, "x");
 });
 
-test("automatic pipelines", async () => {
+sdk("automatic pipelines", async () => {
   const r = open({ enableAutoPipelining: true });
   const written = Array.from({ length: 100 }, (_, index) => r.set(`a:${index}`, index));
   assert.deepEqual(new Set(await Promise.all(written)), new Set(["OK"]));
@@ -103,7 +106,7 @@ test("automatic pipelines", async () => {
   assert.deepEqual(await Promise.all(read), Array.from({ length: 100 }, (_, index) => index));
 });
 
-test("transactions", async (r) => {
+sdk("transactions", async (r) => {
   assert.deepEqual(await r.multi().set("a", 1).incr("a").get("a").exec(), ["OK", 2, 2]);
   await assert.rejects(r.multi().set("a", "x").exec().then(() => r.multi().incr("a").exec()), /ERR value is not an integer/);
   const racers = Array.from({ length: RACERS }, async () => {
@@ -113,7 +116,7 @@ test("transactions", async (r) => {
   assert.deepEqual(await r.mget("left", "right"), [RACERS * 20, RACERS * 20]);
 });
 
-test("scans see every key", async (r) => {
+sdk("scans see every key", async (r) => {
   const pipeline = r.pipeline();
   for (let index = 0; index < PIPELINE_COMMANDS; index += 1) pipeline.set(`scan:${index}`, "");
   await pipeline.exec();
@@ -161,7 +164,7 @@ async function subscribed(r, count) {
   }
 }
 
-test("messages of channels", async (r) => {
+sdk("messages of channels", async (r) => {
   const got = [];
   const subscriber = r.subscribe(["news", "weather"]);
   const seer = r.psubscribe("n*");
@@ -221,19 +224,4 @@ plain("one of many who compare and set wins each round", async () => {
   assert.equal((await ask("/get/counter")).body.result, String(RACERS * 10), `${lost} lost rounds`);
 });
 
-let passed = 0;
-let failed = 0;
-for (const { name, body } of tests) {
-  try {
-    await ask("/flushall");
-    await body();
-    await ask("/flushall");
-    passed += 1;
-    console.log(`ok ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED ${name}\n${error.stack}`);
-  }
-}
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed === 0 ? 0 : 1);
+await run();

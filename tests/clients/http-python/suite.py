@@ -5,10 +5,11 @@ import os
 import socket
 import subprocess
 import sys
-import traceback
 import urllib.request
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from harness import equal, run, test
 
 ADDRESS = os.environ["HTTP_ADDR"]
 HOST, PORT = ADDRESS.rsplit(":", 1)
@@ -40,13 +41,6 @@ COUNTS = {
     "myriad_pubsub_clients",
 }
 
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
-
 
 def get(path):
     with urllib.request.urlopen(f"http://{ADDRESS}{path}", timeout=PATIENCE_S) as response:
@@ -66,11 +60,6 @@ def samples(all_families):
             assert key not in found, f"{key} is there twice"
             found[key] = sample.value
     return found
-
-
-def equal(got, wanted):
-    if got != wanted:
-        raise AssertionError(f"got {got!r}, wanted {wanted!r}")
 
 
 @test
@@ -177,17 +166,7 @@ def pipelined_requests_are_answered_in_order():
     equal(bodies, [b'{"result":"%d"}' % index for index in range(count)] + [b'{"result":"OK"}'])
 
 
-passed = failed = 0
 get("/flushall")
-for body in TESTS:
-    try:
-        body()
-        passed += 1
-        print(f"ok {body.__name__}")
-    except Exception:
-        failed += 1
-        print(f"FAILED {body.__name__}")
-        traceback.print_exc(file=sys.stdout)
+status = run()
 get("/flushall")
-print(f"{passed} passed, {failed} failed")
-sys.exit(0 if failed == 0 else 1)
+sys.exit(status)

@@ -12,14 +12,13 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from decimal import Decimal
 
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.query import tuple_factory
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from harness import run, test
 from ports import free_port
 
 PATIENCE_S = 120
@@ -28,13 +27,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 EVENTS = 10_000
 WIDE_ROWS = 2_000
 OLD, NEW = 1_000_000, 2_000_000
-
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 class Server:
@@ -458,7 +450,6 @@ def answer_all(listener, answer):
 
 
 def main():
-    passed = failed = 0
     with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as place:
         place = pathlib.Path(place)
         (place / "source").mkdir()
@@ -466,21 +457,13 @@ def main():
             fill_types(source)
             fill_events(source)
             fill_quoted(source)
-            for one in TESTS:
-                if len(sys.argv) > 1 and sys.argv[1] not in one.__name__:
-                    continue
-                folder = place / one.__name__
+
+            def run_in_folder(body):
+                folder = place / body.__name__
                 folder.mkdir()
-                started = time.monotonic()
-                try:
-                    one(folder, source)
-                    passed += 1
-                except Exception:
-                    failed += 1
-                    traceback.print_exc()
-                print(f"{one.__name__}: {time.monotonic() - started:.1f} s", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    return failed > 0
+                body(folder, source)
+
+            return run(run_in_folder)
 
 
 sys.exit(main())

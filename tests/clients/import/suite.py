@@ -16,7 +16,10 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "rdb"))
 
 import redis
-from peers import PATIENCE_S, Server, contents, fill, free_port, main, peer, run, same, test, valkey_program
+
+import harness
+from harness import in_folder, test
+from peers import PATIENCE_S, Server, contents, fill, free_port, peer, run, same, valkey_program
 
 STATE_KEY = "myriad:import:state"
 WRITERS = 2
@@ -459,4 +462,4 @@ def hostile_sources_are_refused(folder):
             target.client().config_set("import-mode", "no")
 
 
-main()
+sys.exit(harness.run(in_folder))

@@ -1,42 +1,28 @@
 """The processes that the suite observes: two masters, a replica, a web server, a Prometheus that scrapes them."""
 
+import functools
 import json
 import os
 import pathlib
 import socket
 import subprocess
-import sys
-import time
 import urllib.parse
 import urllib.request
 
 import redis
 import yaml
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import harness
 from ports import free_port
 
 # A busy machine may halt a process for longer than the seconds of the defaults.
 PATIENCE_S = 90
+wait_for = functools.partial(harness.wait_for, errors=(OSError, redis.RedisError))
 
 
 def fetch(address, path):
     with urllib.request.urlopen(f"http://{address}{path}", timeout=PATIENCE_S) as response:
         return response.read().decode()
-
-
-def wait_for(condition, what):
-    started = time.monotonic()
-    while True:
-        try:
-            found = condition()
-            if found:
-                return found
-        except (OSError, redis.RedisError) as error:
-            found = error
-        if time.monotonic() - started > PATIENCE_S:
-            raise AssertionError(f"{what}: {found}")
-        time.sleep(0.05)
 
 
 class Process:

@@ -7,26 +7,19 @@ import subprocess
 import sys
 import tempfile
 import time
-import traceback
 
 import promql_parser
 import redis
 import yaml
 
 from collector import Collector
+from harness import run, test
 from servers import PATIENCE_S, Process, Prometheus, Server, WebServer, certificate, fetch, free_port, load, wait_for
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 RULES = sorted((ROOT / "packages/prometheus").glob("*.rules.yml"))
 DASHBOARDS = sorted((ROOT / "packages/grafana").glob("*.json"))
 COMPARISONS = (">", "<", ">=", "<=", "==", "!=")
-
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 def parts_of(expression):
@@ -318,23 +311,12 @@ class World:
 
 
 def run_all():
-    passed = failed = 0
     with tempfile.TemporaryDirectory(prefix="myriad-monitoring-") as folder:
         world = World(pathlib.Path(folder))
         first, second, replica = world.servers
         with first, second, replica, world.web, world.prometheus:
             world.start()
-            for body in TESTS:
-                try:
-                    body(world)
-                    passed += 1
-                    print(f"ok {body.__name__}")
-                except Exception:
-                    failed += 1
-                    print(f"FAILED {body.__name__}")
-                    traceback.print_exc(file=sys.stdout)
-    print(f"{passed} passed, {failed} failed")
-    return failed
+            return run(lambda body: body(world))
 
 
-sys.exit(1 if run_all() else 0)
+sys.exit(run_all())

@@ -4,6 +4,8 @@ import assert from "node:assert/strict";
 import Redis from "ioredis";
 import { createClient } from "redis";
 
+import { run, test } from "../harness.mjs";
+
 const [host, port] = process.env.ADDR.split(":");
 const PIPELINE_COMMANDS = 10_000;
 const SCAN_KEYS = 10_000;
@@ -11,11 +13,18 @@ const SCAN_KEYS = 10_000;
 const PATIENCE_MS = 60_000;
 const BLOB = Buffer.from(Array.from({ length: 1280 }, (_, index) => index % 256));
 
-const tests = [];
-
 /** Registers a test: `open` makes a connected client on an empty server, `close` ends it. */
-function test(name, open, close, body) {
-  tests.push({ name, open, close, body });
+function testWith(name, open, close, body) {
+  test(name, async () => {
+    const client = await open();
+    try {
+      await client[client.flushall ? "flushall" : "flushAll"]();
+      await body(client);
+      await client[client.flushall ? "flushall" : "flushAll"]();
+    } finally {
+      close(client);
+    }
+  });
 }
 
 async function openIoredis(options = {}) {
@@ -28,7 +37,7 @@ async function openIoredis(options = {}) {
 }
 
 function ioredis(name, body) {
-  test(`ioredis: ${name}`, () => openIoredis(), (client) => client.disconnect(), body);
+  testWith(`ioredis: ${name}`, () => openIoredis(), (client) => client.disconnect(), body);
 }
 
 async function openNodeRedis(RESP, options = {}) {
@@ -40,7 +49,7 @@ async function openNodeRedis(RESP, options = {}) {
 
 function nodeRedis(name, body) {
   for (const RESP of [2, 3]) {
-    test(`node-redis RESP${RESP}: ${name}`, () => openNodeRedis(RESP), (client) => client.destroy(), (client) => body(client, RESP));
+    testWith(`node-redis RESP${RESP}: ${name}`, () => openNodeRedis(RESP), (client) => client.destroy(), (client) => body(client, RESP));
   }
 }
 
@@ -258,24 +267,4 @@ nodeRedis("a wrong password is refused", async (r, RESP) => {
   }
 });
 
-let passed = 0;
-let failed = 0;
-for (const { name, open, close, body } of tests) {
-  try {
-    const client = await open();
-    try {
-      await client[client.flushall ? "flushall" : "flushAll"]();
-      await body(client);
-      await client[client.flushall ? "flushall" : "flushAll"]();
-    } finally {
-      close(client);
-    }
-    passed += 1;
-    console.log(`ok ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAILED ${name}\n${error.stack}`);
-  }
-}
-console.log(`${passed} passed, ${failed} failed`);
-process.exit(failed === 0 ? 0 : 1);
+await run();

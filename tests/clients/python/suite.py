@@ -4,11 +4,14 @@ import os
 import socket
 import sys
 import threading
-import traceback
+from functools import partial
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+
+import harness
+from harness import TESTS, equal, run_named, test
 
 HOST, PORT = os.environ["ADDR"].rsplit(":", 1)
 PIPELINE_COMMANDS = 10_000
@@ -17,14 +20,9 @@ WORKERS = 8
 ROUNDS = 300
 BULK_BYTES_MAX = 512 * 1024 * 1024
 
-TESTS = []
 ONCE = []
 
-
-def test(function):
-    """Runs with a fresh client of each protocol on an empty server."""
-    TESTS.append(function)
-    return function
+refused = partial(harness.refused, redis.RedisError)
 
 
 def test_once(function):
@@ -38,21 +36,6 @@ def connect(protocol, **options):
     # What is refused once is refused: the default tries ten times, also a wrong password.
     options.setdefault("retry", Retry(NoBackoff(), 0))
     return redis.Redis(host=HOST, port=int(PORT), protocol=protocol, **options)
-
-
-def equal(got, wanted):
-    if got != wanted:
-        raise AssertionError(f"got {got!r}, wanted {wanted!r}")
-
-
-def refused(text, call, *args, **options):
-    try:
-        got = call(*args, **options)
-    except redis.RedisError as error:
-        if text not in str(error):
-            raise AssertionError(f"refused with {error!r}, wanted {text!r}") from error
-        return
-    raise AssertionError(f"got {got!r}, wanted an error with {text!r}")
 
 
 @test
@@ -542,29 +525,17 @@ def one_winner_per_lock(r):
     equal(sorted(winners), list(range(ROUNDS)))
 
 
-def run(name, function, protocol):
+def run_over(protocol, body):
     client = connect(protocol)
     try:
         client.flushall()
-        function(client)
-    except Exception:
-        print(f"FAILED {name}")
-        traceback.print_exc(file=sys.stdout)
-        return False
+        body(client)
     finally:
         client.close()
-    print(f"ok {name}")
-    return True
 
 
-def main():
-    runs = [(function, protocol) for protocol in (2, 3) for function in TESTS]
-    runs += [(function, 2) for function in ONCE]
-    results = [run(f"{f.__name__} (RESP{protocol})", f, protocol) for f, protocol in runs]
-    connect(2).flushall()
-    print(f"{results.count(True)} passed, {results.count(False)} failed")
-    sys.exit(0 if all(results) else 1)
-
-
-if __name__ == "__main__":
-    main()
+bodies = [(body, protocol) for protocol in (2, 3) for body in TESTS] + [(body, 2) for body in ONCE]
+cases = [(f"{body.__name__} (RESP{protocol})", partial(run_over, protocol, body)) for body, protocol in bodies]
+status = run_named(cases)
+connect(2).flushall()
+sys.exit(status)

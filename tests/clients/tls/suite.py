@@ -1,74 +1,32 @@
 """redis-cli, curl, redis-py and Cassandra's Python driver with TLS, against a server of our own."""
 
 import os
-import pathlib
 import socket
 import ssl
 import subprocess
 import sys
 import tempfile
 import threading
-import traceback
 
 import redis
 from cassandra.cluster import Cluster
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from harness import Certificates, equal, refused, run, test
+
 LARGE_BYTES = 10_000_000
 PIPELINE_COMMANDS = 10_000
 RELOADS = 10
 # A busy machine may halt the server or this process for longer than the seconds of the defaults.
 PATIENCE_S = 60
-NAMES = "subjectAltName=DNS:localhost,IP:127.0.0.1\n"
-
-TESTS = []
 
 
-def test(function):
-    """Runs once, against the server that all share."""
-    TESTS.append(function)
-    return function
-
-
-def equal(got, wanted):
-    if got != wanted:
-        raise AssertionError(f"got {got!r:.200}, wanted {wanted!r:.200}")
-
-
-def refused(kinds, call):
-    try:
-        got = call()
-    except kinds:
-        return
-    raise AssertionError(f"got {got!r}, wanted a refusal")
-
-
-class Files:
-    """An authority, and certificates of it: of the server, of its next one, of a client."""
+class Files(Certificates):
+    """Certificates of the server, of its next one, of a client."""
 
     def __init__(self, directory):
-        self.directory = pathlib.Path(directory)
-        (self.directory / "names").write_text(NAMES)
-        self.openssl("req", "-x509", "-subj", "/CN=tests", *self.new_key("ca"), "-out", "ca.pem")
-        for name in ("one", "two", "client"):
-            self.openssl("req", "-subj", f"/CN={name}", *self.new_key(name), "-out", f"{name}.csr")
-            self.openssl(
-                *("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key"),
-                *("-CAcreateserial", "-extfile", "names", "-out", f"{name}.pem"),
-            )
-
-    def new_key(self, name):
-        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-        return (*curve, "-nodes", "-keyout", f"{name}.key")
-
-    def openssl(self, *arguments):
-        subprocess.run(
-            ["openssl", *arguments], cwd=self.directory, check=True, capture_output=True
-        )
-
-    def path(self, name):
-        return str(self.directory / name)
+        super().__init__(directory, "one", "two", "client")
 
     def context(self, identity="client"):
         context = ssl.create_default_context(cafile=self.path("ca.pem"))
@@ -177,11 +135,11 @@ def transactions_and_watched_keys(server):
 @test
 def certificates_of_clients(server):
     errors = (redis.ConnectionError, ssl.SSLError)
-    refused(errors, lambda: server.redis(identity=None).ping())
+    refused(errors, "", lambda: server.redis(identity=None).ping())
     equal(server.plain().config_set("tls-auth-clients", "optional"), True)
     equal(server.redis(identity=None).ping(), True)
     equal(server.plain().config_set("tls-auth-clients", "yes"), True)
-    refused(errors, lambda: server.redis(identity=None).ping())
+    refused(errors, "", lambda: server.redis(identity=None).ping())
     equal(server.redis().ping(), True)
 
 
@@ -288,7 +246,7 @@ def a_stranger_is_no_master(files, replica):
         copy.replicaof("localhost", listener.getsockname()[1])
         connection, _ = listener.accept()
         connection.settimeout(PATIENCE_S)
-        refused(ssl.SSLError, lambda: context.wrap_socket(connection, server_side=True))
+        refused(ssl.SSLError, "", lambda: context.wrap_socket(connection, server_side=True))
         copy.replicaof("NO", "ONE")
 
 
@@ -328,29 +286,16 @@ def reloads_under_load(server):
     equal(faults, [])
 
 
-def run(function, server):
-    try:
-        function(server)
-    except Exception:
-        print(f"FAILED {function.__name__}")
-        traceback.print_exc(file=sys.stdout)
-        return False
-    print(f"ok {function.__name__}")
-    return True
-
-
 def main():
     with tempfile.TemporaryDirectory(prefix="myriad-tls-") as directory:
         server = Server(Files(directory))
         try:
-            results = [run(function, server) for function in TESTS]
+            status = run(lambda body: body(server))
             server.stop()
         finally:
             server.process.kill()
             server.process.wait()
-    print(f"{results.count(True)} passed, {results.count(False)} failed")
-    return 0 if all(results) else 1
+    return status
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+sys.exit(main())
