@@ -195,11 +195,11 @@ fn run_cql(parser: &mut lexopt::Parser) -> Result<bool> {
 }
 
 fn run_differential(parser: &mut lexopt::Parser) -> Result<bool> {
-    let (mut against, mut seed, mut schemas, mut statements) = (None, None, 100, 100);
+    let (mut against, mut seed, mut schemas, mut statements) = (None, any_seed(), 100, 100);
     while let Some(argument) = parser.next()? {
         match argument {
             Long("against") => against = Some(parser.value()?.string()?),
-            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Long("seed") => seed = parser.value()?.parse()?,
             Long("schemas") => schemas = parser.value()?.parse()?,
             Long("statements") => statements = parser.value()?.parse()?,
             other => return Err(other.unexpected().into()),
@@ -209,24 +209,22 @@ fn run_differential(parser: &mut lexopt::Parser) -> Result<bool> {
         word if word == "itself" => differential::Against::Itself,
         address => differential::Against::Address(address),
     };
-    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let options = differential::Options { seed, schemas, statements, against };
     Ok(finish(differential::run(&root()?, &options)?))
 }
 
 fn run_redis_differential(parser: &mut lexopt::Parser) -> Result<bool> {
     let (mut against, mut myriad) = (Target::Redis, Target::Myriad);
-    let (mut seed, mut commands) = (None, 1_000_000);
+    let (mut seed, mut commands) = (any_seed(), 1_000_000);
     while let Some(argument) = parser.next()? {
         match argument {
             Long("against") => against = Target::parse(&parser.value()?.string()?)?,
             Long("server") => myriad = Target::parse(&parser.value()?.string()?)?,
-            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Long("seed") => seed = parser.value()?.parse()?,
             Long("commands") => commands = parser.value()?.parse()?,
             other => return Err(other.unexpected().into()),
         }
     }
-    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let options = redis_differential::Options { seed, commands, against, myriad };
     Ok(finish(redis_differential::run(&root()?, &options)?))
 }
@@ -245,62 +243,59 @@ fn run_clients(parser: &mut lexopt::Parser) -> Result<bool> {
 }
 
 fn run_crash(parser: &mut lexopt::Parser) -> Result<bool> {
-    let (mut subject, mut rounds, mut seed) = (crash::Subject::Myriad, 20, None);
+    let (mut subject, mut rounds, mut seed) = (crash::Subject::Myriad, 20, any_seed());
     while let Some(argument) = parser.next()? {
         match argument {
             Long("server") => subject = crash::Subject::parse(&parser.value()?.string()?)?,
             Long("rounds") => rounds = parser.value()?.parse()?,
-            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Long("seed") => seed = parser.value()?.parse()?,
             other => return Err(other.unexpected().into()),
         }
     }
-    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let disaster = crash::Disaster::Kill;
     Ok(finish(crash::run(&root()?, &crash::Options { subject, disaster, rounds, seed })?))
 }
 
 fn run_linearizable(parser: &mut lexopt::Parser) -> Result<bool> {
     let (mut subject, mut reactors) = (crash::Subject::Myriad, 4);
-    let (mut rounds, mut seed) = (100, None);
+    let (mut rounds, mut seed) = (100, any_seed());
     while let Some(argument) = parser.next()? {
         match argument {
             Long("server") => subject = crash::Subject::parse(&parser.value()?.string()?)?,
             Long("reactors") => reactors = parser.value()?.parse()?,
             Long("rounds") => rounds = parser.value()?.parse()?,
-            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Long("seed") => seed = parser.value()?.parse()?,
             other => return Err(other.unexpected().into()),
         }
     }
-    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let options = linearizable::Options { subject, reactors, rounds, seed };
     Ok(finish(linearizable::run(&root()?, &options)?))
 }
 
 fn run_powercut(parser: &mut lexopt::Parser) -> Result<bool> {
-    let (mut subject, mut rounds, mut seed) = (crash::Subject::Myriad, 20, None);
+    let (mut subject, mut rounds, mut seed) = (crash::Subject::Myriad, 20, any_seed());
     while let Some(argument) = parser.next()? {
         match argument {
             Long("server") => subject = crash::Subject::parse(&parser.value()?.string()?)?,
             Long("cuts") => rounds = parser.value()?.parse()?,
-            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Long("seed") => seed = parser.value()?.parse()?,
             other => return Err(other.unexpected().into()),
         }
     }
     if subject == crash::Subject::Redis {
         bail!("--server takes myriad or forgetful here");
     }
-    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let disaster = crash::Disaster::PowerCut;
     let options = crash::Options { subject, disaster, rounds, seed };
     Ok(crash::run_power_cuts(&root()?, &options)?.is_none_or(finish))
 }
 
 fn run_hostile(parser: &mut lexopt::Parser) -> Result<bool> {
-    let (mut target, mut seed, mut filter) = (Target::Myriad, None, None);
+    let (mut target, mut seed, mut filter) = (Target::Myriad, any_seed(), None);
     while let Some(argument) = parser.next()? {
         match argument {
             Long("server") => target = Target::parse(&parser.value()?.string()?)?,
-            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Long("seed") => seed = parser.value()?.parse()?,
             Value(text) if filter.is_none() => filter = Some(text.string()?),
             other => return Err(other.unexpected().into()),
         }
@@ -308,7 +303,6 @@ fn run_hostile(parser: &mut lexopt::Parser) -> Result<bool> {
     if target == Target::Redis {
         bail!("--server takes myriad or HOST:PORT here");
     }
-    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let selection = hostile::Selection::Named(filter.unwrap_or_default());
     let verdict = hostile::run(&root()?, &hostile::Options { target, seed, selection })?;
     println!("{verdict}");
@@ -316,11 +310,11 @@ fn run_hostile(parser: &mut lexopt::Parser) -> Result<bool> {
 }
 
 fn run_chaos(parser: &mut lexopt::Parser) -> Result<bool> {
-    let (mut subject, mut seconds, mut seed) = (None, 60, None);
+    let (mut subject, mut seconds, mut seed) = (None, 60, any_seed());
     while let Some(argument) = parser.next()? {
         match argument {
             Long("seconds") => seconds = parser.value()?.parse()?,
-            Long("seed") => seed = Some(parser.value()?.parse()?),
+            Long("seed") => seed = parser.value()?.parse()?,
             Value(word) if subject.is_none() => {
                 subject = Some(chaos::Subject::parse(&word.string()?)?);
             }
@@ -328,7 +322,6 @@ fn run_chaos(parser: &mut lexopt::Parser) -> Result<bool> {
         }
     }
     let subject = subject.context("chaos hub|replicas is needed")?;
-    let seed = seed.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     Ok(finish(chaos::run(&root()?, &chaos::Options { subject, seconds, seed })?))
 }
 
@@ -341,6 +334,11 @@ fn run_lab_truth(parser: &mut lexopt::Parser) -> Result<bool> {
         }
     }
     Ok(finish(lab_truth::run(&root()?, tries)?))
+}
+
+/// The seed of a run for which none is given.
+fn any_seed() -> u64 {
+    rand::random::<u32>().into()
 }
 
 /// Prints the last line of a run.
