@@ -77,6 +77,22 @@ pub enum Verdict {
     Skipped,
 }
 
+impl Verdict {
+    /// The name in rows and on pages.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::ClientBound => "client-bound",
+            Self::Noisy => "noisy",
+            Self::EnvChanged => "env-changed",
+            Self::Stalled => "stalled",
+            Self::Lossy => "lossy",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
 impl Row {
     /// Processor time of the subject, in nanoseconds per operation of all loads together.
     pub fn cpu_ns_per_operation(&self) -> f64 {

@@ -13,7 +13,7 @@ use crate::report::figure::{
 };
 use crate::report::measurement::{Measurement, Workers};
 use crate::report::number::Unit;
-use crate::report::table::{Cell, Table, verdict_name};
+use crate::report::table::{Cell, Table};
 use crate::row::Verdict;
 use crate::stats::{self, Estimate};
 
@@ -181,7 +181,7 @@ fn verdict_cell(cell: &Cell) -> Markup {
             } @else {
                 @if ok_count > 0 { span.chip.ok { "ok " (ok_count) " of " (count) } " " }
                 @for (verdict, reason) in doubts {
-                    span.chip.bad { (verdict_name(verdict)) }
+                    span.chip.bad { (verdict.name()) }
                     @if !reason.is_empty() { span.reason { (reason) } }
                 }
             }
@@ -337,7 +337,7 @@ pub(crate) fn last_rows(rows: &[&Measurement]) -> Markup {
 }
 
 fn single_verdict(one: &Measurement) -> Markup {
-    let name = verdict_name(one.row.verdict);
+    let name = one.row.verdict.name();
     html! {
         td.verdict data-sort=(name) {
             span.chip.ok[one.is_ok()].bad[!one.is_ok()] { (name) }
@@ -355,7 +355,7 @@ pub(crate) fn verdicts(table: &Table) -> Markup {
             @for (verdict, count) in table.verdicts() {
                 li {
                     span.chip.ok[verdict == Verdict::Ok].bad[verdict != Verdict::Ok] {
-                        (count) " " (verdict_name(verdict))
+                        (count) " " (verdict.name())
                     }
                 }
             }

@@ -8,7 +8,6 @@ use crate::report::figure::{FIGURES, of_any_load};
 use crate::report::folder::Run;
 use crate::report::grid;
 use crate::report::measurement::Measurement;
-use crate::report::table::verdict_name;
 
 const FIRST: [&str; 5] = ["table", "cell", "repeat", "verdict", "reasons"];
 const SUBJECT: [&str; 4] = ["subject", "version", "commit", "started_unix_ms"];
@@ -43,7 +42,7 @@ pub(crate) fn csv(runs: &[Run]) -> Result<String> {
             row.table.clone(),
             row.cell.to_string(),
             row.repeat.to_string(),
-            verdict_name(row.verdict).to_owned(),
+            row.verdict.name().to_owned(),
             row.reasons.join("; "),
         ];
         fields.extend(

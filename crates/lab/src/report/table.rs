@@ -167,17 +167,3 @@ impl Cell {
         doubts
     }
 }
-
-/// Returns the name of a verdict on the page.
-pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Ok => "ok",
-        Verdict::ClientBound => "client-bound",
-        Verdict::Noisy => "noisy",
-        Verdict::EnvChanged => "env-changed",
-        Verdict::Stalled => "stalled",
-        Verdict::Lossy => "lossy",
-        Verdict::Failed => "failed",
-        Verdict::Skipped => "skipped",
-    }
-}

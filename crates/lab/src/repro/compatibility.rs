@@ -1,7 +1,6 @@
 //! Runs a well-known load generator against the server: each of its tests must complete without
 //! errors, inline, one request at a time, and pipelined.
 
-use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -11,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::sheet::{Sheet, shown};
+use crate::run::read_json;
 use crate::subject::{Kind, Replicas, Subject, SubjectSpec, available_cpus, spawn_pinned};
 
 const PROGRAM: &str = "redis-benchmark";
@@ -71,9 +71,7 @@ impl Compatibility {
     }
 
     pub(crate) fn read(folder: &Path) -> Result<Self> {
-        let path = folder.join(FILE);
-        let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
+        read_json(&folder.join(FILE))
     }
 
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
@@ -119,26 +117,18 @@ fn test(port: u16, name: &str, pipeline: usize, operations: u64) -> Result<Test>
 /// Returns the output of the tool, which fits in a pipe; fails if the tool fails.
 fn output(mut child: Child) -> Result<String> {
     let deadline = Instant::now() + TIMEOUT;
-    let status = loop {
-        if let Some(status) = child.try_wait()? {
-            break status;
-        }
+    while child.try_wait()?.is_none() {
         if Instant::now() > deadline {
             child.kill()?;
             child.wait()?;
             bail!("not finished within {} s", TIMEOUT.as_secs());
         }
         thread::sleep(POLL_INTERVAL);
-    };
-    let read = |stream: Option<&mut dyn Read>| -> Result<String> {
-        let mut text = String::new();
-        stream.context("output is piped")?.read_to_string(&mut text)?;
-        Ok(text)
-    };
-    let output = read(child.stdout.as_mut().map(|stream| stream as &mut dyn Read))?;
-    let complained = read(child.stderr.as_mut().map(|stream| stream as &mut dyn Read))?;
-    ensure!(status.success(), "{status}: {}", complained.trim());
-    Ok(output)
+    }
+    let output = child.wait_with_output()?;
+    let complained = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", output.status, complained.trim());
+    Ok(String::from_utf8(output.stdout)?)
 }
 
 /// Returns the rate in the last line of `--csv`: `"SET","181818.19",...`.

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::sheet::{Sheet, shown};
+use crate::run::read_json;
 
 /// File next to the folders of runs.
 const FILE: &str = "finding.json";
@@ -113,9 +114,7 @@ impl Finding {
         if !path.exists() {
             return Ok(None);
         }
-        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        let found = serde_json::from_slice(&text);
-        found.map(Some).with_context(|| format!("read {}", path.display()))
+        read_json(&path).map(Some)
     }
 
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {

@@ -16,7 +16,7 @@ use super::sheet::Sheet;
 use crate::definition::set_duration;
 use crate::load::{LoadEvent, LoadSpec, Warmup, Work};
 use crate::profile::{self, Labels, Profile};
-use crate::run::Generator;
+use crate::run::{Generator, read_json};
 use crate::subject::Scratch;
 
 /// File next to the folders of runs.
@@ -98,9 +98,7 @@ impl Profiles {
     }
 
     pub(crate) fn read(folder: &Path) -> Result<Self> {
-        let path = folder.join(FILE);
-        let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
+        read_json(&folder.join(FILE))
     }
 
     /// Formats a column of percentages per part.

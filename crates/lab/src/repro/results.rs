@@ -10,11 +10,11 @@ use super::compatibility::{self, Compatibility};
 use super::finding::Finding;
 use super::outcome::{Outcome, outcome};
 use super::profiles::{self, Profiles};
-use super::sheet::{Sheet, verdict_name};
+use super::sheet::Sheet;
 use super::source::{self, Run, Table};
 use crate::measure::Machine;
 use crate::row::{Row, Verdict};
-use crate::run::RunFolder;
+use crate::run::{RunFolder, read_json};
 
 const ROWS: &str = "rows.jsonl";
 const MACHINE: &str = "machine.json";
@@ -72,10 +72,7 @@ impl Results {
             return Ok(false);
         }
         let run = RunFolder::open(folder)?;
-        let path = folder.join(MACHINE);
-        let machine = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        let machine: Machine =
-            serde_json::from_slice(&machine).with_context(|| format!("read {}", path.display()))?;
+        let machine: Machine = read_json(&folder.join(MACHINE))?;
         let definition = run.definition()?.name;
         let rows = run.rows()?;
         if let Some(before) = self.runs.iter().find(|run| run.definition == definition) {
@@ -257,7 +254,7 @@ fn verdicts(outcome: &Outcome) -> String {
             *counts.entry(*verdict).or_insert(0) += count;
         }
     }
-    let part = |(verdict, count): (&Verdict, &usize)| format!("{count} {}", verdict_name(*verdict));
+    let part = |(verdict, count): (&Verdict, &usize)| format!("{count} {}", verdict.name());
     counts.iter().map(part).collect::<Vec<String>>().join(", ")
 }
 

@@ -181,28 +181,14 @@ fn verdict(line: &Line) -> String {
     let wrong = line.verdicts.iter().filter(|(verdict, _)| **verdict != Verdict::Ok);
     let wrong: Vec<String> = wrong
         .map(|(verdict, wrong)| match count {
-            1 => verdict_name(*verdict).to_owned(),
-            _ => format!("{} {wrong} of {count}", verdict_name(*verdict)),
+            1 => verdict.name().to_owned(),
+            _ => format!("{} {wrong} of {count}", verdict.name()),
         })
         .collect();
     match (count, wrong.is_empty()) {
         (0, _) => "not measured".to_owned(),
         (_, true) => format!("ok{star}"),
         (_, false) => format!("{}{star}", wrong.join(", ")),
-    }
-}
-
-/// Returns the name used in rows.
-pub(super) fn verdict_name(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Ok => "ok",
-        Verdict::ClientBound => "client-bound",
-        Verdict::Noisy => "noisy",
-        Verdict::EnvChanged => "env-changed",
-        Verdict::Stalled => "stalled",
-        Verdict::Lossy => "lossy",
-        Verdict::Failed => "failed",
-        Verdict::Skipped => "skipped",
     }
 }
 

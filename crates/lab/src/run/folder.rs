@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::progress::{News, Step};
@@ -154,9 +155,7 @@ impl RunFolder {
     }
 
     pub(super) fn settings(&self) -> Result<Settings> {
-        let path = self.path.join(SETTINGS);
-        let text = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
+        read_json(&self.path.join(SETTINGS))
     }
 
     /// Returns all rows, in the order of measurement.
@@ -214,6 +213,11 @@ impl RunFolder {
         self.progress.replace(Some(progress));
         Ok(())
     }
+}
+
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))
 }
 
 /// Returns `target/lab/<name>-20261121T080556Z`, with a number appended if it exists.

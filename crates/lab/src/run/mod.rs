@@ -27,6 +27,7 @@ use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
 pub(crate) use command::command;
+pub(crate) use folder::read_json;
 pub use folder::{RunFolder, Settings};
 pub use generator::{Generator, GeneratorError};
 pub use measurement::{Measurement, measure};
