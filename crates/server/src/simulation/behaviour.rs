@@ -2,6 +2,7 @@
 
 use binlog::Faults as DiskFaults;
 
+use super::cql_client::run_reactors;
 use super::model::{Command, command};
 use super::pubsub_client;
 use super::world::{Plan, World};
@@ -22,11 +23,6 @@ fn connect_hasty(world: &mut World) -> usize {
     let client = world.connect();
     world.send(client, command(&["CLIENT", "DURABILITY", "never"]));
     client
-}
-
-/// Runs the reactors, but neither log nor clock, until they are idle.
-fn run_reactors(world: &mut World) {
-    while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
 }
 
 fn is_served(world: &mut World, client: usize) -> bool {

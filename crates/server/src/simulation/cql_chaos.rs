@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use wire::cql::Version;
 
 use super::chaos::{Life, cql_plan, pick, recovery_faults};
-use super::cql_client::Client;
+use super::cql_client::{Client, ask};
 use super::cql_model::{LIVES, LONG_LIVES, Outcome, State, Statement, TABLES, creation, table};
 use super::tests::{Announce, seeds};
 use super::world::{Seen, World};
@@ -52,22 +52,6 @@ struct Writer {
 
 fn version(world: &mut World) -> Version {
     pick(&mut world.random, &VERSIONS)
-}
-
-/// Runs reactors and log until a client has all its responses.
-fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
-    let mut replies = client.ask(world);
-    while world.write_log() {
-        replies.extend(client.ask(world));
-    }
-    replies
-}
-
-fn ask(world: &mut World, client: &mut Client, text: &str) -> String {
-    client.query(0, text);
-    let replies = answers(world, client);
-    let [reply] = &replies[..] else { panic!("{text}: {replies:?}") };
-    reply.strip_prefix("0 ").expect("the reply has stream 0").to_owned()
 }
 
 impl Writer {

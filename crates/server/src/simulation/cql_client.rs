@@ -29,6 +29,23 @@ pub(super) fn run_reactors(world: &mut World) {
     while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
 }
 
+/// Runs reactors and log until a client has all its responses.
+pub(super) fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
+    let mut replies = client.ask(world);
+    while world.write_log() {
+        replies.extend(client.ask(world));
+    }
+    replies
+}
+
+/// The response to one statement.
+pub(super) fn ask(world: &mut World, client: &mut Client, text: &str) -> String {
+    client.query(0, text);
+    let replies = answers(world, client);
+    let [reply] = &replies[..] else { panic!("{text}: {replies:?}") };
+    reply.strip_prefix("0 ").expect("the reply has stream 0").to_owned()
+}
+
 /// The client's end of a CQL connection.
 pub(super) struct Client {
     pub(super) sim: SimClient,

@@ -5,7 +5,7 @@ use wire::cql::{
     BatchKind, BatchStatement, Consistency, Parameters, ParametersToSend, Value, Version,
 };
 
-use super::cql_client::{Client, hex, no_values, world};
+use super::cql_client::{Client, answers, ask, hex, no_values, world};
 use super::world::World;
 use crate::config::Durability;
 use crate::statements::scan_queue::ROWS_PER_TURN;
@@ -13,27 +13,11 @@ use crate::statements::scan_queue::ROWS_PER_TURN;
 const KEYSPACE: &str =
     "CREATE KEYSPACE k WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}";
 
-/// Runs reactors and log until the client has a response.
-fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
-    let mut replies = client.ask(world);
-    while world.write_log() {
-        replies.extend(client.ask(world));
-    }
-    replies
-}
-
-fn run(world: &mut World, client: &mut Client, text: &str) -> String {
-    client.query(7, text);
-    let replies = answers(world, client);
-    let [reply] = &replies[..] else { panic!("{text}: {replies:?}") };
-    reply.strip_prefix("7 ").unwrap().to_owned()
-}
-
 fn world_with_table() -> World {
     let mut world = world(&[]);
     let mut client = Client::start(&mut world, Version::V4, None);
     for text in [KEYSPACE, "CREATE TABLE k.t (p int PRIMARY KEY, v text)"] {
-        assert!(run(&mut world, &mut client, text).starts_with("CHANGE"));
+        assert!(ask(&mut world, &mut client, text).starts_with("CHANGE"));
     }
     world
 }
@@ -58,7 +42,7 @@ fn a_traced_read_yields_to_other_requests() {
     assert_eq!(replies.len(), 1);
     assert!(replies[0].contains(" trace "), "{}", replies[0]);
     assert!(world.server(0).scan_pause_count() > pauses);
-    let count = run(&mut world, &mut client, "SELECT count(*) FROM system_traces.sessions");
+    let count = ask(&mut world, &mut client, "SELECT count(*) FROM system_traces.sessions");
     assert!(count.starts_with(&format!("ROWS {:016x}", 1)), "{count}");
 }
 
@@ -90,14 +74,14 @@ fn traces_can_be_queried() {
     let sessions = |columns: &str| {
         format!("SELECT {columns} FROM system_traces.sessions WHERE session_id = {id}")
     };
-    let reply = run(&mut world, &mut client, &sessions("request, command, parameters['query']"));
+    let reply = ask(&mut world, &mut client, &sessions("request, command, parameters['query']"));
     let (request, command) = (shown("Execute CQL3 query"), shown("QUERY"));
     let query = shown("INSERT INTO k.t (p, v) VALUES (1, 'a')");
     assert_eq!(reply, format!("ROWS {request} {command} {query}"));
-    let reply = run(&mut world, &mut client, &sessions("TTL(duration)"));
+    let reply = ask(&mut world, &mut client, &sessions("TTL(duration)"));
     assert_eq!(reply, format!("ROWS {}", hex(&86_400_i32.to_be_bytes())));
     let events = format!("SELECT activity FROM system_traces.events WHERE session_id = {id}");
-    let reply = run(&mut world, &mut client, &events);
+    let reply = ask(&mut world, &mut client, &events);
     let activities: Vec<&str> = reply.split(' ').skip(1).collect();
     assert_eq!(activities.len(), 3, "a write waits for the log: {reply}");
     assert!(activities[2].starts_with(&shown("Response waits until the log")), "{reply}");
@@ -157,10 +141,10 @@ fn clients_with_outdated_columns_receive_the_new_ones() {
         let with = ParametersToSend { parameters, values: &[] as &[(Option<&str>, Value<'_>)] };
         client.send(|to, out| to.execute(2, &id, known, &with, out));
     };
-    assert_eq!(run(&mut world, &mut new, "INSERT INTO k.t (p, v) VALUES (1, 'a')"), "VOID");
+    assert_eq!(ask(&mut world, &mut new, "INSERT INTO k.t (p, v) VALUES (1, 'a')"), "VOID");
     execute(&old, &before);
     assert_eq!(answers(&mut world, &mut old), ["2 ROWS 00000001 61"]);
-    assert!(run(&mut world, &mut new, "ALTER TABLE k.t ADD n int").starts_with("CHANGE"));
+    assert!(ask(&mut world, &mut new, "ALTER TABLE k.t ADD n int").starts_with("CHANGE"));
     // Another client prepares it again; this client continues with its old metadata.
     execute(&old, &before);
     assert!(answers(&mut world, &mut old)[0].starts_with("2 ERROR 2500"));
@@ -268,7 +252,7 @@ fn a_deletion_without_effect_waits_for_the_previous_one() {
         let mut writer = Client::start(&mut world, Version::V4, None);
         let mut other = Client::start(&mut world, Version::V4, None);
         let insert = "INSERT INTO redis.strings (key, value) VALUES (0x6b, 0x76)";
-        assert_eq!(run(&mut world, &mut writer, insert), "VOID");
+        assert_eq!(ask(&mut world, &mut writer, insert), "VOID");
         writer.query(1, first);
         assert!(writer.ask(&mut world).is_empty());
         other.query(2, delete);

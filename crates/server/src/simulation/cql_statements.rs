@@ -8,22 +8,13 @@ use binlog::Faults as DiskFaults;
 use cql::plan::prepared::statement_id;
 use wire::cql::{BatchKind, BatchStatement, Consistency, Parameters, Value, Version};
 
-use super::cql_client::{Client, execute, run_reactors, with_options, world};
+use super::cql_client::{Client, answers, execute, run_reactors, with_options, world};
 use super::world::{Plan, World};
 use crate::engine::command_log::LogKind;
 use crate::statements::scan_queue::{OF_CONNECTION_MAX, ROWS_PER_TURN};
 
 const SEED: u64 = 1;
 const VERSIONS: [Version; 3] = [Version::V3, Version::V4, Version::V5];
-
-/// Runs reactors and log until the client has a response.
-fn answers(world: &mut World, client: &mut Client) -> Vec<String> {
-    let mut replies = client.ask(world);
-    while world.write_log() {
-        replies.extend(client.ask(world));
-    }
-    replies
-}
 
 /// Creates a table of texts with integer keys.
 pub(super) fn create_table(world: &mut World) {

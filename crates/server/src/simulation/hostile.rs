@@ -3,6 +3,7 @@
 
 use reactor::SimClient;
 
+use super::pubsub_client::send;
 use super::world::{Plan, World};
 use crate::commands::REPLY_BYTES_MAX;
 use crate::protocol::ClientProtocol;
@@ -25,13 +26,6 @@ fn world_with(options: &[(&'static str, &str)]) -> World {
 /// Runs reactor and log until they are idle.
 fn run(world: &mut World) {
     while world.write_log() | world.step(0) {}
-}
-
-fn send(client: &SimClient, words: &[&str]) {
-    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-    let mut bytes = Vec::new();
-    wire::resp::encode_request(&words, &mut bytes);
-    client.send(&bytes);
 }
 
 /// Sends one request and returns the replies so far, as text.

@@ -3,6 +3,7 @@
 use reactor::SimClient;
 use wire::rdb::{Entry, FileReader, Item, Value};
 
+use super::cql_client::run_reactors;
 use super::world::{Plan, World};
 use crate::engine::rdb_file::Scratch;
 use crate::engine::transfer_thread::serve;
@@ -15,10 +16,6 @@ const EXPIRES_MS: u64 = 100_000;
 const MARK_BYTES: usize = 40;
 const KEYS: usize = 64;
 const VALUE_BYTES: usize = 256 * 1024;
-
-fn run_reactors(world: &mut World) {
-    while (0..world.plan.reactors).any(|reactor| world.step(reactor)) {}
-}
 
 fn run(world: &mut World) {
     while world.write_log() {

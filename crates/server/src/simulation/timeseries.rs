@@ -7,9 +7,9 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use wire::resp::{Reply, decode_reply, encode_request};
 
+use super::replication::take_snapshot;
 use super::tests::{Announce, seeds};
 use super::world::{Plan, World};
-use crate::engine::snapshot_taker::Progress;
 
 /// Seeds per `cargo test`.
 const SEEDS: u64 = 40;
@@ -46,13 +46,6 @@ fn texts(reply: &Reply) -> Vec<String> {
 fn check(world: &mut World, command: &str, expected: &[&str]) {
     let found = ask(world, command);
     assert_eq!(texts(&found), expected, "{command}");
-}
-
-fn take_snapshot(world: &mut World) {
-    world.begin_snapshot();
-    while world.go_on_with_snapshot(1000) != Progress::Idle {
-        world.write_log();
-    }
 }
 
 fn change(world: &mut World, model: &mut Model, random: &mut SmallRng, now_s: u64) {
