@@ -129,7 +129,7 @@ fn parse_server(
     make: fn(Box<Config>) -> Command,
 ) -> Result<Command, ArgumentsError> {
     match config::parse_arguments(parser, environment)? {
-        Arguments::Help => help(name),
+        Arguments::Help => Ok(help(name)),
         Arguments::Serve(config) => Ok(make(config)),
     }
 }
@@ -151,7 +151,7 @@ fn parse_log(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let mut mode = repair::Mode::Try;
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return help("log"),
+            Arg::Short('h') | Arg::Long("help") => return Ok(help("log")),
             Arg::Long("from") => {
                 let lsn = parser.value()?;
                 let lsn = lsn.to_str().and_then(|text| text.parse().ok());
@@ -192,7 +192,7 @@ fn parse_import(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let (mut onto, mut until, mut verifies) = (Onto::Empty, live::Until::Stopped, false);
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return help("import"),
+            Arg::Short('h') | Arg::Long("help") => return Ok(help("import")),
             Arg::Long("dir") => dir = Some(PathBuf::from(parser.value()?)),
             Arg::Long("partial") => losses = Losses::Accept,
             Arg::Long("to") => to = Some(parser.value()?.string()?),
@@ -268,7 +268,7 @@ fn parse_export(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let mut paths = Vec::new();
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return help("export"),
+            Arg::Short('h') | Arg::Long("help") => return Ok(help("export")),
             Arg::Value(path) if paths.len() < 2 => paths.push(PathBuf::from(path)),
             other => return Err(other.unexpected().into()),
         }
@@ -286,7 +286,7 @@ fn parse_backup(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let (mut begin, mut until) = (Begin::Continue, Until::Reached);
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return help("backup"),
+            Arg::Short('h') | Arg::Long("help") => return Ok(help("backup")),
             Arg::Long("to") => place = Some(parser.value()?.into()),
             Arg::Long("full") => begin = Begin::Full,
             Arg::Long("keep") => keep = Some(parser.value()?.parse()?),
@@ -340,7 +340,7 @@ fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let (mut place, mut to, mut target, mut verifies) = (None, None, Target::End, false);
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return help("restore"),
+            Arg::Short('h') | Arg::Long("help") => return Ok(help("restore")),
             Arg::Long("to") => to = Some(PathBuf::from(parser.value()?)),
             Arg::Long("verify") => verifies = true,
             Arg::Long("until") => {
@@ -361,10 +361,10 @@ fn parse_restore(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 
 fn parse_config(parser: &mut Parser, environment: Environment) -> Result<Command, ArgumentsError> {
     let command = match parser.next()? {
-        Some(Arg::Short('h') | Arg::Long("help")) => return help("config"),
+        Some(Arg::Short('h') | Arg::Long("help")) => return Ok(help("config")),
         Some(Arg::Long("markdown")) => Command::Print(config::markdown()),
         Some(Arg::Value(action)) if action == "check" => match parser.next()? {
-            Some(Arg::Short('h') | Arg::Long("help")) => return help("config"),
+            Some(Arg::Short('h') | Arg::Long("help")) => return Ok(help("config")),
             Some(Arg::Value(file)) => {
                 Command::ConfigCheck { file: PathBuf::from(file), environment }
             }
@@ -382,7 +382,7 @@ fn parse_upgrade(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let mut dir = None;
     while let Some(argument) = parser.next()? {
         match argument {
-            Arg::Short('h') | Arg::Long("help") => return help("upgrade"),
+            Arg::Short('h') | Arg::Long("help") => return Ok(help("upgrade")),
             Arg::Long("check") if dir.is_none() => dir = Some(PathBuf::from(parser.value()?)),
             other => return Err(other.unexpected().into()),
         }
@@ -394,7 +394,7 @@ fn parse_upgrade(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 fn parse_completion(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     let missing = || usage(&format!("myriad completion requires a shell: {}", SHELLS.join(", ")));
     Ok(match only_operand(parser)? {
-        Operand::Help => Command::Print(commands::help_of("completion")),
+        Operand::Help => help("completion"),
         Operand::Value(shell) => {
             let script = shell.to_str().and_then(completion::script);
             Command::Print(script.ok_or_else(missing)?)
@@ -405,7 +405,7 @@ fn parse_completion(parser: &mut Parser) -> Result<Command, ArgumentsError> {
 
 fn parse_man(parser: &mut Parser) -> Result<Command, ArgumentsError> {
     Ok(match only_operand(parser)? {
-        Operand::Help => Command::Print(commands::help_of("man")),
+        Operand::Help => help("man"),
         Operand::Value(dir) => Command::WriteManual { dir: PathBuf::from(dir) },
         Operand::Missing => return Err(usage("myriad man requires DIR")),
     })
@@ -436,7 +436,7 @@ fn parse_document(
     markdown: fn() -> String,
 ) -> Result<Command, ArgumentsError> {
     let command = match parser.next()? {
-        Some(Arg::Short('h') | Arg::Long("help")) => return help(name),
+        Some(Arg::Short('h') | Arg::Long("help")) => return Ok(help(name)),
         Some(Arg::Long("markdown")) => Command::Print(markdown()),
         Some(other) => return Err(other.unexpected().into()),
         None => return Err(usage(&format!("myriad {name} requires --markdown"))),
@@ -445,8 +445,8 @@ fn parse_document(
     Ok(command)
 }
 
-fn help(name: &str) -> Result<Command, ArgumentsError> {
-    Ok(Command::Print(commands::help_of(name)))
+fn help(name: &str) -> Command {
+    Command::Print(commands::help_of(name))
 }
 
 /// Refuses further arguments.

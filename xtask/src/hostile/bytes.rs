@@ -189,6 +189,7 @@ fn lorises(scene: &Scene<'_>) -> Result<Outcome> {
     for stream in &mut streams {
         expect_bytes(stream, &expected)?;
     }
+    drop(streams);
     stage.clear()
 }
 
