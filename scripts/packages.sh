@@ -20,14 +20,8 @@ mkdir -p "$out/$name"
 
 cargo build --profile dist -p myriad --features s3
 
-# Manual pages and completions, from the program.
+scripts/share.sh target/dist/myriad
 share=target/share
-rm -rf "$share"
-mkdir -p "$share/completions"
-target/dist/myriad man "$share/man"
-target/dist/myriad completion bash >"$share/completions/myriad"
-target/dist/myriad completion zsh >"$share/completions/_myriad"
-target/dist/myriad completion fish >"$share/completions/myriad.fish"
 
 cargo deb --quiet --no-build --profile dist -p myriad --output "$out/"
 

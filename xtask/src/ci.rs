@@ -73,7 +73,7 @@ const BUILD_STEP: &str = "build";
 const TEST_STEP: &str = "test";
 
 /// Cheap steps first, so that mistakes are reported early. Of steps that share, the longest first.
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 22] = [
     shared("fmt", |root| plain(cargo(root, &["fmt", "--all", "--check"]))),
     shared("tidy", |root| tidy::run(root).map(Some)),
     shared("clippy", run_clippy),
@@ -90,6 +90,7 @@ const STEPS: [Step; 21] = [
     shared("report", |root| report::run(root).map(Some)),
     shared("console", |root| console::run(root).map(Some)),
     shared("chaos", run_chaos),
+    shared("deb", run_deb),
     shared("lab-smoke", |root| lab_smoke::run(root).map(Some)),
     shared("crash", run_crash),
     shared("linearizable", run_linearizable),
@@ -384,6 +385,19 @@ fn run_hostile(root: &Path, selection: hostile::Selection) -> StepResult {
 
 /// Without the advisories: their database is downloaded, and a change of it must not fail an
 /// unchanged tree. `cargo deny check` includes them.
+/// Installs, upgrades and purges the Debian package in a copy of this system.
+fn run_deb(root: &Path) -> StepResult {
+    /// The script prints why it can not.
+    const NOT_ALLOWED: i32 = 77;
+    let mut command = Command::new(root.join("scripts/check_deb.sh"));
+    let status = command.stdin(Stdio::null()).status().context("start scripts/check_deb.sh")?;
+    match status.code() {
+        Some(0) => Ok(Some(Tally { passed: 1, failed: 0 })),
+        Some(NOT_ALLOWED) => Ok(None),
+        _ => bail!("scripts/check_deb.sh: {status}"),
+    }
+}
+
 fn run_deny(root: &Path) -> StepResult {
     let installed =
         cargo(root, &["deny", "--version"]).output().is_ok_and(|output| output.status.success());
