@@ -115,6 +115,7 @@ fn page(places: &SlotCounters, state: &State<'_>) -> String {
     let mut text = String::from(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
+         <link rel=\"icon\" href=\"data:,\">\
          <title>myriad web</title>\n<style>body{font:15px/1.5 system-ui,sans-serif;margin:2rem;\
          color-scheme:light dark}table{border-collapse:collapse}\
          th,td{padding:.2rem .8rem;text-align:right;border-bottom:1px solid #8884}\

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use store::{
-    Draft, Expiry, Keyspace, Locked, Mutation, PARTITIONS_DB, Partition, PartitionKey, RowKey,
-    Seconds, Timestamp, Write, Writes,
+    Draft, Expiry, Keyspace, Locked, Mutation, PARTITIONS_DB, Params, Partition, PartitionKey,
+    RowKey, Seconds, Timestamp, Write, Writes,
 };
 use wire::cql::Consistency;
 
@@ -307,6 +307,28 @@ impl CqlExecutor<'_> {
         outcome
     }
 
+    /// Locks the partitions of these writes.
+    fn lock_writes<'l>(
+        &self,
+        keyspace: &'l Keyspace,
+        params: &'l Params,
+        writes: &[BoundWrite<'_>],
+    ) -> Result<Locked<'l>, CqlError> {
+        if let [write] = writes
+            && write.keys.len() == 1
+        {
+            let (_, hash) = write.places(keyspace).next().expect("there is one");
+            return self.lock_with(1, |gives_up| keyspace.lock_one_unless(hash, params, gives_up));
+        }
+        let hashes = || {
+            let places = writes.iter().flat_map(|write| write.places(keyspace));
+            places.map(|(_, hash)| hash)
+        };
+        self.lock_with(count_distinct(hashes(), FEW_KEYS), |gives_up| {
+            keyspace.lock_unless(hashes(), params, gives_up)
+        })
+    }
+
     fn write_packed(
         &mut self,
         client: &ClientState,
@@ -316,23 +338,7 @@ impl CqlExecutor<'_> {
         packed: &mut Packed,
     ) -> Result<Gate, CqlError> {
         let shared = self.context.shared;
-        let keyspace = &shared.keyspace;
-        let params = self.context.params;
-        let locked = match writes {
-            [write] if write.keys.len() == 1 => {
-                let (_, hash) = write.places(keyspace).next().expect("there is one");
-                self.lock_with(1, |gives_up| keyspace.lock_one_unless(hash, params, gives_up))?
-            }
-            _ => {
-                let hashes = || {
-                    let places = writes.iter().flat_map(|write| write.places(keyspace));
-                    places.map(|(_, hash)| hash)
-                };
-                self.lock_with(count_distinct(hashes(), FEW_KEYS), |gives_up| {
-                    keyspace.lock_unless(hashes(), params, gives_up)
-                })?
-            }
-        };
+        let locked = self.lock_writes(&shared.keyspace, self.context.params, writes)?;
         let newest_before = shared.write_clock.newest();
         let mut unit = Unit::new(shared, self.context.reactor, self.context.record, locked);
         let current = shared.catalog.load();
