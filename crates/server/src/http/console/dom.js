@@ -125,6 +125,11 @@ export function cut(text, max) {
   return text.length > max ? `${text.slice(0, max)}…` : text;
 }
 
+/** An IPv6 address is in brackets. */
+export function place(host, port) {
+  return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
 export function number(value) {
   if (!Number.isFinite(value)) return "-";
   for (const [power, unit] of [[1e9, " G"], [1e6, " M"], [1e4, " k"]]) {

@@ -3,7 +3,7 @@
 import { runAll } from "./api.js";
 import { textOf } from "./bytes.js";
 import { chart } from "./chart.js";
-import { bytes, element, note, number, panel, table, tiles } from "./dom.js";
+import { bytes, element, note, number, panel, place, table, tiles } from "./dom.js";
 
 const INTERVAL_MS = 2000;
 const SERVERS_MAX = 200;
@@ -56,7 +56,7 @@ function draw({ history }) {
     tiles([
       ["Role", isReplica ? "replica" : "master"],
       ...(isReplica ? [
-        ["Master", `${get("master_host")}:${get("master_port")}`],
+        ["Master", place(get("master_host"), get("master_port"))],
         ["Link", get("master_link_status"), `last heard ${get("master_last_io_seconds_ago")} s ago`],
         ["To receive", bytes(Number(info.get("master_lag_bytes") ?? 0))],
       ] : [["Replicas", get("connected_slaves")]]),
@@ -66,14 +66,14 @@ function draw({ history }) {
     element("div", { class: "charts one", "data-key": "charts" }, chart("Bytes of the log that a replica lacks", history, [history.line("lag", "lag_bytes")].filter(Boolean), bytes)),
     panel("Replicas", replicas.length === 0 ? note("No replica is connected. Start one with --replicaof HOST:PORT.")
       : table("Replicas", ["#number", "address", "state", "#position", "#lacks", "#heard, s ago"], replicas.map(([index, row]) => [
-        index, `${row.ip}:${row.port}`, row.state, row.offset, bytes(Math.max(0, position - Number(row.offset))), row.lag,
+        index, place(row.ip, row.port), row.state, row.offset, bytes(Math.max(0, position - Number(row.offset))), row.lag,
       ]))),
     panel("Several masters (hub)", hub.get("hub_role") === "none" || !hub.get("hub_role")
       ? note("This server has no server-id: it does not receive the writes of other masters.")
       : [
         note(`Server ${hub.get("hub_server_id")}, ${hub.get("hub_role")}; ${hub.get("hub_conflicts")} conflicts, in which the newer value was kept.`),
         table("Masters", ["#server", "address", "state", "#position", "#to receive", "#silent, s", "#received", "#lost", "#conflicts"], peers.map(([server, row]) => [
-          server, `${row.host}:${row.port}`, row.state, row.position, bytes(Number(row.lag_bytes)), row.silent_s, number(Number(row.received)), number(Number(row.lost)), number(Number(row.conflicts)),
+          server, place(row.host, row.port), row.state, row.position, bytes(Number(row.lag_bytes)), row.silent_s, number(Number(row.received)), number(Number(row.lost)), number(Number(row.conflicts)),
         ])),
         conflicts.length === 0 ? note("No conflict since the start of this server.")
           : table("Latest conflicts", ["=key", "#database", "#kept, of server", "#lost, of server", "#apart, ms", "found"], conflicts.map(([, row]) => [

@@ -1,6 +1,6 @@
 // Whether the server is well: rules whose evidence the user can check on the pages.
 
-import { bytes, duration, number, percent, time } from "./dom.js";
+import { bytes, duration, number, percent, place, time } from "./dom.js";
 import { STALE_MS } from "./state.js";
 
 const BUSY_SHARE = 0.85;
@@ -66,7 +66,7 @@ function memory({ overview }) {
 function replication({ overview }) {
   const { master, replicas, follower_lag_bytes: lag } = overview.replication;
   if (master) {
-    const name = `${master.host}:${master.port}`;
+    const name = place(master.host, master.port);
     if (!master.is_connected) return { isBad: true, text: `The link to the master ${name} is down: the data is ${duration(master.silent_ms)} old.` };
     if (master.silent_ms > SILENT_MS) return { isBad: true, text: `The master ${name} has been silent for ${duration(master.silent_ms)}.` };
     if (master.lag_bytes > LAG_BYTES) return { isBad: true, text: `This replica lacks ${bytes(master.lag_bytes)} of the log of ${name}.` };
