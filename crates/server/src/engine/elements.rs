@@ -26,6 +26,9 @@ pub(crate) const SCANNED_BYTES: usize = 512;
 /// Bytes of strings that cost as much as one element if a new string is computed from them.
 pub(crate) const COMBINED_BYTES: usize = 128;
 
+/// Bytes that cost as much as one element if a record repeats them: 16 MB by default.
+pub(crate) const REPEATED_BYTES: usize = 16;
+
 /// Cost of a point of a time series that is added or removed: its chunk of 2 KiB may be built again.
 pub(crate) const POINT_COST: usize = 128;
 /// Cost of a field that is read together with its expiry: a second lookup.

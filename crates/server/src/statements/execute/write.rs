@@ -365,12 +365,12 @@ impl CqlExecutor<'_> {
         }
         let clock = &shared.write_clock;
         let room = self.context.reactor.room.used_bytes_max;
-        let mut events = Vec::new();
+        let mut changed = Vec::new();
         if writes.iter().any(|write| write.plan.is_counter) {
             count(writes, &mut unit, clock, packed, room)?;
         } else {
-            let elements_max = self.context.reactor.settings.elements_per_command_max;
-            events = change(writes, &mut unit, clock, packed, (room, elements_max))?;
+            let elements = Elements::new(&self.context.reactor.settings);
+            changed = change(writes, &mut unit, clock, packed, (room, elements))?;
         }
         // The stamp may also be another reactor's, which is harmless.
         if clock.newest() > newest_before {
@@ -386,9 +386,9 @@ impl CqlExecutor<'_> {
             if is_gated(client.durability) {
                 gate = written.max(seen);
             }
-            publish(reactor, shared, &events, gate);
+            publish(reactor, shared, &changed, gate);
         });
-        if !events.is_empty() {
+        if !changed.is_empty() {
             self.context.reactor.publish_some(shared);
         }
         if is_conditional {
@@ -403,10 +403,12 @@ impl CqlExecutor<'_> {
 }
 
 /// Publishes what statements did to Redis keys.
-fn publish(reactor: &mut ReactorState, shared: &ServerState, events: &[KeyChanged], gate: Gate) {
-    for (key, event) in events {
-        reactor.tally.totals.expired_keys += u64::from(*event == KeyEvent::EXPIRED);
-        reactor.publish_event(shared, *event, redis::DB, key);
+fn publish(reactor: &mut ReactorState, shared: &ServerState, changed: &[KeyChanged], gate: Gate) {
+    for KeyChanged { key, events } in changed {
+        for event in events {
+            reactor.tally.totals.expired_keys += u64::from(*event == KeyEvent::EXPIRED);
+            reactor.publish_event(shared, *event, redis::DB, key);
+        }
     }
     if reactor.pubsub.has_deferred() {
         reactor.queue_deferred(shared, gate);
@@ -489,13 +491,13 @@ fn change(
     unit: &mut Unit<'_>,
     clock: &WriteClock,
     packed: &mut Packed,
-    (memory_bytes_max, elements_max): (u64, usize),
+    (memory_bytes_max, elements): (u64, Elements),
 ) -> Result<Vec<KeyChanged>, CqlError> {
     let parts = produce_all(writes, unit, clock, packed)?;
-    let (mut encoded, mut events) = (Vec::new(), Vec::new());
+    let (mut encoded, mut changed) = (Vec::new(), Vec::new());
     if writes.iter().any(BoundWrite::is_redis) {
-        let (elements, encoded) = (Elements::new(elements_max), &mut encoded);
-        let mut keys = Keys { clock, elements, encoded, events: &mut events };
+        let (encoded, changed) = (&mut encoded, &mut changed);
+        let mut keys = Keys { clock, elements, encoded, changed };
         keys.encode_all(writes, unit)?;
     }
     admit(&parts, packed, encoded.len(), unit, memory_bytes_max)?;
@@ -503,7 +505,7 @@ fn change(
         unit.change(&part.mutation(packed)).map_err(failed)?;
     }
     unit.change_encoded(&encoded).map_err(failed)?;
-    Ok(events)
+    Ok(changed)
 }
 
 fn failed(error: store::StoreError) -> CqlError {
@@ -573,7 +575,7 @@ struct Keys<'k> {
     clock: &'k WriteClock,
     elements: Elements,
     encoded: &'k mut Vec<u8>,
-    events: &'k mut Vec<KeyChanged>,
+    changed: &'k mut Vec<KeyChanged>,
 }
 
 impl Keys<'_> {
@@ -620,9 +622,11 @@ impl Keys<'_> {
         let mut packed = Packed::default();
         write.produce(None, self.clock, &mut packed)?;
         let (table, key) = (&*write.plan.table, locked.key(&key.bytes));
-        let (elements, record, events) =
-            (&mut self.elements, &mut *self.encoded, &mut *self.events);
-        KeyChange { table, key, locked, elements, record, events }.encode(packed.writes().iter())
+        let (elements, record, changed) =
+            (&mut self.elements, &mut *self.encoded, &mut *self.changed);
+        let start = record.len();
+        KeyChange { table, key, locked, elements, record, start, changed }
+            .encode(packed.writes().iter())
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use base::time::UnixMs;
 use cql::error::CqlError;
 use cql::schema::Table;
+use smallvec::SmallVec;
 use store::types::Text;
 use store::{
     CellValue, Change, End, Expiry, Items, Key, Locked, Mutation, Points, RowKey, Scored,
@@ -13,8 +14,10 @@ use store::{
 
 use super::DB;
 use super::shape::{Shape, each_row, has_row, list_place, row_timestamp};
-use crate::config::{KeyEvent, KeyEvents};
-use crate::engine::elements::{POINT_COST, SET_COST, copy_cost, may_process};
+use crate::config::{KeyEvent, KeyEvents, Settings};
+use crate::engine::elements::{
+    NOTED_ARGUMENT_COST, POINT_COST, REPEATED_BYTES, SET_COST, copy_cost, may_process,
+};
 use crate::engine::records::RECORD_BYTES_MAX;
 
 const SETS_ITEM: KeyEvent = KeyEvent { class: KeyEvents::LIST, name: "lset" };
@@ -39,12 +42,15 @@ enum Deed<'w> {
 pub(in crate::statements::execute) struct Elements {
     spent: usize,
     max: usize,
+    /// Cost of a key that changes, besides its changes.
+    key_cost: usize,
 }
 
 impl Elements {
-    /// 0: no limit.
-    pub(in crate::statements::execute) fn new(max: usize) -> Elements {
-        Elements { spent: 0, max }
+    pub(in crate::statements::execute) fn new(settings: &Settings) -> Elements {
+        let publishes = settings.notify_keyspace_events.is_on();
+        let key_cost = if publishes { NOTED_ARGUMENT_COST } else { 0 };
+        Elements { spent: 0, max: settings.elements_per_command_max, key_cost }
     }
 
     pub(super) fn spend(&mut self, elements: usize) -> Result<(), CqlError> {
@@ -69,8 +75,11 @@ impl Elements {
     }
 }
 
-/// The name of a key and its event.
-pub(in crate::statements::execute) type KeyChanged = (Vec<u8>, KeyEvent);
+/// The name of a key, and the events of its changes.
+pub(in crate::statements::execute) struct KeyChanged {
+    pub(in crate::statements::execute) key: Vec<u8>,
+    pub(in crate::statements::execute) events: SmallVec<[KeyEvent; 3]>,
+}
 
 /// A change to one key by a statement.
 pub(in crate::statements::execute) struct KeyChange<'c, 'l> {
@@ -80,8 +89,10 @@ pub(in crate::statements::execute) struct KeyChange<'c, 'l> {
     pub(in crate::statements::execute) elements: &'c mut Elements,
     /// The log record: changes are appended to it, and not applied.
     pub(in crate::statements::execute) record: &'c mut Vec<u8>,
-    /// The events of the changes are appended.
-    pub(in crate::statements::execute) events: &'c mut Vec<KeyChanged>,
+    /// Where its changes begin in the record.
+    pub(in crate::statements::execute) start: usize,
+    /// The key is appended, with the events of its changes.
+    pub(in crate::statements::execute) changed: &'c mut Vec<KeyChanged>,
 }
 
 impl<'w> KeyChange<'_, '_> {
@@ -107,24 +118,20 @@ impl<'w> KeyChange<'_, '_> {
         if !puts && found.is_none() {
             return Ok(());
         }
+        self.elements.spend(self.elements.key_cost)?;
+        self.changed.push(KeyChanged { key: self.key.bytes.to_vec(), events: SmallVec::new() });
         if self.locked.is_overdue(DB, self.key) {
-            self.change(Change::Delete);
+            self.change(Change::Delete)?;
             self.announce(KeyEvent::EXPIRED);
         }
         if deeds.iter().any(|deed| matches!(deed, Deed::RemoveAll)) {
-            self.delete();
+            self.delete()?;
         } else if puts {
             self.put(shape, found, &deeds)?;
         } else if let Some(value) = found {
             self.remove(shape, value, &deeds)?;
         }
-        if self.record.len() <= RECORD_BYTES_MAX {
-            return Ok(());
-        }
-        Err(CqlError::invalid(format!(
-            "Mutation of {} bytes is too large for the maximum size of {RECORD_BYTES_MAX}",
-            self.record.len()
-        )))
+        Ok(())
     }
 
     fn deeds(&self, writes: impl Iterator<Item = Write<'w>>) -> Result<Vec<Deed<'w>>, CqlError> {
@@ -170,17 +177,34 @@ impl<'w> KeyChange<'_, '_> {
         CqlError::invalid(format!("Missing mandatory value for column {column}"))
     }
 
-    fn change(&mut self, change: Change<'_>) {
+    /// Each change contains the key, so a short statement about many items of a key would make a
+    /// large record.
+    fn change(&mut self, change: Change<'_>) -> Result<(), CqlError> {
+        let is_first = self.record.len() == self.start;
+        let repeated = if is_first { 0 } else { self.key.bytes.len() };
+        self.elements.spend(1 + repeated / REPEATED_BYTES)?;
         Mutation::Key { db: DB, key: self.key, change }.encode(self.record);
+        if self.record.len() <= RECORD_BYTES_MAX {
+            return Ok(());
+        }
+        Err(CqlError::invalid(format!(
+            "Mutation of {} bytes is too large for the maximum size of {RECORD_BYTES_MAX}",
+            self.record.len()
+        )))
     }
 
-    fn delete(&mut self) {
-        self.change(Change::Delete);
+    fn delete(&mut self) -> Result<(), CqlError> {
+        self.change(Change::Delete)?;
         self.announce(KeyEvent::DELETED);
+        Ok(())
     }
 
+    /// A statement publishes an event of a key once, as a command does.
     fn announce(&mut self, event: KeyEvent) {
-        self.events.push((self.key.bytes.to_vec(), event));
+        let changed = self.changed.last_mut().expect("`encode` adds one");
+        if !changed.events.contains(&event) {
+            changed.events.push(event);
+        }
     }
 
     /// The time at which a key with this expiry expires.
@@ -206,7 +230,7 @@ impl<'w> KeyChange<'_, '_> {
             let cell = cell.unwrap_or_default();
             ends = self.ends(*expiry);
             if shape == Shape::Strings {
-                self.change(Change::Set { value: cell, expiry: ends });
+                self.change(Change::Set { value: cell, expiry: ends })?;
                 self.announce(shape.written());
                 if ends.is_some() {
                     self.announce(KeyEvent::EXPIRES);
@@ -217,7 +241,7 @@ impl<'w> KeyChange<'_, '_> {
                 self.elements.spend(POINT_COST)?;
                 let timestamp = shape.row_value(row).as_deref().and_then(row_timestamp);
                 let points = [(timestamp.ok_or_else(|| self.damaged())?, cell)];
-                self.change(Change::SeriesAdd { points: Points::Slice(&points), expiry: ends });
+                self.change(Change::SeriesAdd { points: Points::Slice(&points), expiry: ends })?;
                 continue;
             }
             rows.push(shape.row_value(row).ok_or_else(|| self.damaged())?);
@@ -233,12 +257,12 @@ impl<'w> KeyChange<'_, '_> {
             Shape::Hashes => {
                 let pairs = rows.iter().zip(&cells);
                 let pairs: Vec<&[u8]> = pairs.flat_map(|(row, cell)| [&row[..], *cell]).collect();
-                self.change(Change::HashSet { pairs: Items::Slice(&pairs) });
+                self.change(Change::HashSet { pairs: Items::Slice(&pairs) })?;
                 self.announce(shape.written());
             }
             Shape::Sets => {
                 let members: Vec<&[u8]> = rows.iter().map(Vec::as_slice).collect();
-                self.change(Change::SetAdd { members: Items::Slice(&members) });
+                self.change(Change::SetAdd { members: Items::Slice(&members) })?;
                 self.announce(shape.written());
             }
             Shape::ZSets => {
@@ -249,7 +273,7 @@ impl<'w> KeyChange<'_, '_> {
                     let refused = || CqlError::invalid("A score of redis.zsets must be a number");
                     members.push((score.ok_or_else(refused)?, row));
                 }
-                self.change(Change::ZSetAdd { members: Scored::Slice(&members) });
+                self.change(Change::ZSetAdd { members: Scored::Slice(&members) })?;
                 self.announce(shape.written());
             }
             Shape::Lists => {
@@ -259,7 +283,7 @@ impl<'w> KeyChange<'_, '_> {
         }
         // A key has one expiry time, which is also that of its rows.
         if ends.is_some() {
-            self.change(Change::Expire { at: ends });
+            self.change(Change::Expire { at: ends })?;
             self.announce(KeyEvent::EXPIRES);
         }
         Ok(())
@@ -276,11 +300,11 @@ impl<'w> KeyChange<'_, '_> {
                 CqlError::invalid(format!("List index {place} out of bound, list has size {size}"))
             })?;
             if at < size {
-                self.change(Change::ListSet { index: at as u64, value });
+                self.change(Change::ListSet { index: at as u64, value })?;
                 self.announce(SETS_ITEM);
                 continue;
             }
-            self.change(Change::ListPush { end: End::Back, values: Items::Slice(&[value]) });
+            self.change(Change::ListPush { end: End::Back, values: Items::Slice(&[value]) })?;
             self.announce(Shape::Lists.written());
             size += 1;
         }
@@ -297,7 +321,7 @@ impl<'w> KeyChange<'_, '_> {
         if shape == Shape::Strings {
             // A string is one row with an empty key.
             if deeds.iter().any(|deed| deed.removes(&[])) {
-                self.delete();
+                self.delete()?;
             }
             return Ok(());
         }
@@ -328,22 +352,22 @@ impl<'w> KeyChange<'_, '_> {
             self.announce(event);
         }
         if removed.len() == value.len() {
-            self.delete();
+            self.delete()?;
             return Ok(());
         }
         self.elements.spend(removed.len().saturating_mul(SET_COST))?;
         if shape == Shape::Series {
             self.elements.spend(removed.len().saturating_mul(POINT_COST))?;
             let timestamps: Vec<i64> = removed.iter().filter_map(|it| row_timestamp(it)).collect();
-            self.change(Change::SeriesRemove { timestamps: Timestamps::Slice(&timestamps) });
+            self.change(Change::SeriesRemove { timestamps: Timestamps::Slice(&timestamps) })?;
             return Ok(());
         }
         let rows: Vec<&[u8]> = removed.iter().map(Vec::as_slice).collect();
         let rows = Items::Slice(&rows);
         match (shape, value) {
-            (Shape::Hashes, _) => self.change(Change::HashRemove { fields: rows }),
-            (Shape::Sets, _) => self.change(Change::SetRemove { members: rows }),
-            (Shape::ZSets, _) => self.change(Change::ZSetRemove { members: rows }),
+            (Shape::Hashes, _) => self.change(Change::HashRemove { fields: rows })?,
+            (Shape::Sets, _) => self.change(Change::SetRemove { members: rows })?,
+            (Shape::ZSets, _) => self.change(Change::ZSetRemove { members: rows })?,
             (Shape::Lists, Value::List(list)) => {
                 // The log has no removal by position: the items are overwritten with a value that
                 // the list does not contain, and that value is removed.
@@ -351,9 +375,9 @@ impl<'w> KeyChange<'_, '_> {
                 let mark = unlike_any(list.iter());
                 for row in &removed {
                     let place = <[u8; 4]>::try_from(&row[..]).map_or(0, u32::from_be_bytes);
-                    self.change(Change::ListSet { index: u64::from(place), value: &mark });
+                    self.change(Change::ListSet { index: u64::from(place), value: &mark })?;
                 }
-                self.change(Change::ListRemove { count: 0, value: &mark });
+                self.change(Change::ListRemove { count: 0, value: &mark })?;
             }
             (Shape::Strings | Shape::Lists | Shape::Series, _) => {
                 unreachable!("strings, lists and series are handled above")

@@ -160,6 +160,16 @@ fn writes_that_process_many_elements_are_refused() {
     let put = ("INSERT INTO sets (key, member) VALUES (0x73, 0x61)", &[][..]);
     let error = server.batch(BatchKind::Logged, &[put, put]).unwrap_err();
     assert_eq!(error.to_string(), refused);
+    // The record contains the key once for each item.
+    let key = "k".repeat(600);
+    server.resp(&format!("RPUSH {key}{}", " v".repeat(50)));
+    let update = |items: &str| {
+        let key = format!("key = textAsBlob('{key}')");
+        format!("UPDATE lists SET value = 0x77 WHERE {key} AND \"index\" IN ({items})")
+    };
+    let many = (0..50).map(|item| item.to_string()).collect::<Vec<_>>().join(", ");
+    assert_eq!(server.run(&update(&many)).unwrap_err().to_string(), refused);
+    server.run(&update("0, 1, 2")).unwrap();
     server.check(
         "
         # HLEN h
