@@ -15,7 +15,7 @@ use lab::stats::histogram::decode;
 use parking_lot::Mutex;
 
 use crate::load::{self, counted, run, spec};
-use crate::server::{accept, nobody};
+use crate::server::{accept, address_without_listener};
 
 /// Reaction to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -267,8 +267,8 @@ fn failures_are_counted_by_what_happened_and_never_as_done() {
 }
 
 #[test]
-fn who_is_not_there_refuses() {
-    let (_kept, address) = nobody();
+fn an_address_without_a_listener_refuses() {
+    let (_kept, address) = address_without_listener();
     for http in [short(), kept()] {
         check(&measure(work(address, http), 7), 0, &[("refused", 7)]);
     }

@@ -114,7 +114,7 @@ pub(crate) fn accept(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Socke
 }
 
 /// Returns an address without a listener. It stays reserved while the socket is kept.
-pub(crate) fn nobody() -> (OwnedFd, SocketAddr) {
+pub(crate) fn address_without_listener() -> (OwnedFd, SocketAddr) {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
     let address = rustix::net::getsockname(&socket).unwrap().try_into().unwrap();

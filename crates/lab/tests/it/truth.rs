@@ -10,7 +10,7 @@ use lab::load::{
 use lab::stats::histogram::decode;
 
 use crate::load::{counted, run, run_timed, spec, work};
-use crate::server::{Account, Act, PATIENT, Server, nobody};
+use crate::server::{Account, Act, PATIENT, Server, address_without_listener};
 
 fn open(per_second: f64) -> Arrival {
     Arrival::Open { per_second, schedule: Schedule::Even }
@@ -276,8 +276,8 @@ fn a_refused_setup_is_no_result() {
 }
 
 #[test]
-fn nobody_there_is_no_result() {
-    let (_kept, address) = nobody();
+fn a_missing_server_is_no_result() {
+    let (_kept, address) = address_without_listener();
     let reason = run(&spec(work(address), 10_000)).unwrap_err();
     assert!(reason.contains("connection 1 of 4"), "{reason}");
 }
