@@ -158,7 +158,7 @@ const UPDATE: &str = r#"
 setInterval(async () => {
   const state = document.querySelector("[role=status]");
   try {
-    const answer = await fetch(location.href);
+    const answer = await fetch(location.href, { signal: AbortSignal.timeout(4000) });
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     document.querySelector("table").replaceWith(page.querySelector("table"));
