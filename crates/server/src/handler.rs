@@ -472,6 +472,7 @@ impl Handler for ReactorHandler {
             self.resume_scans(cx, connections);
         }
         self.settle_with_log(cx, connections);
+        self.publish_counts();
         self.record_writes(cx);
         self.account_memory();
         self.shared.activities.end(self.reactor.index);

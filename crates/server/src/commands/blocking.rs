@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 
-use base::time::MonoNs;
+use base::time::{MonoNs, Now};
 use reactor::Peer;
 use store::{Key, Kind, ReadyKey, Ticket};
 use wire::resp::{Args, ReplyWriter};
 
 use super::command::{Done, Flags};
 use super::context::CommandContext;
-use super::execute::Contended;
+use super::execute::{Contended, note};
 use super::fail::Fail;
 use super::registry::REGISTRY;
 use super::session::{Requests, Session, Wait, WaitReply};
 use crate::engine::blocked::{
     BlockedClient, BlockedConnection, BlockedReply, BlockedRequest, Claim,
 };
+use crate::engine::command_log::Taken;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
 use crate::engine::leftovers::Leftover;
@@ -175,18 +176,43 @@ impl CommandContext<'_> {
 }
 
 impl Session {
-    /// Ends the wait for keys, if there is one. False while the request is running again or its
-    /// reply is on the way.
+    /// Ends the wait for keys, if there is one, and counts its request, which is not run again.
+    /// False while the request is running again or its reply is on the way.
     pub(crate) fn stop_waiting(
         &mut self,
         shared: &ServerState,
         reactor: &mut ReactorState,
+        now: Now,
     ) -> bool {
-        if self.details.blocked().is_some_and(|client| !client.cancel()) {
+        let Some(client) = self.details.blocked().cloned() else { return true };
+        if !client.cancel() {
             return false;
         }
+        self.count_wait(shared, reactor, now, &client.request);
         self.leave_keys(shared, reactor);
         true
+    }
+
+    /// Counts and logs a request that found nothing until its wait ended. As in Redis, its time
+    /// does not include the wait.
+    // Source: Redis 7.2 `blocked.c`, `updateStatsOnUnblock`
+    fn count_wait(
+        &mut self,
+        shared: &ServerState,
+        reactor: &mut ReactorState,
+        now: Now,
+        request: &BlockedRequest,
+    ) {
+        let ns = self.details.rare().attempt_ns;
+        reactor.tally.executed(request.id, ns);
+        reactor.tally.totals.commands += 1;
+        let args = request.args.as_args();
+        let request_bytes = args.wire_bytes_max() as u64;
+        let taken = Taken { ns, request_bytes, reply_bytes: 0 };
+        if reactor.is_noted(taken) {
+            let command = REGISTRY.entry(request.id).command;
+            note(shared, reactor, now, &self.details, (command, args), taken);
+        }
     }
 
     /// Removes the client from the keys that it waited for. One lookup per key.
@@ -320,6 +346,7 @@ impl ReactorContext<'_> {
                 ran.inspect_err(|_| client.wait_on(retry_at))?
             }
             Err(fail) => {
+                self.count_rejected(&session, Some(request.id), args, &fail);
                 reply.error_bytes(&fail.bytes());
                 Gate::OPEN
             }

@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 
+use base::time::Now;
 use smallvec::SmallVec;
 use store::{Key, Locked, PARTITIONS_DB};
 use wire::resp::{Args, OwnedArgs, ReplyMark, ReplyWriter};
@@ -15,7 +16,7 @@ use super::command::{Command, Flags};
 use super::context::{CommandContext, QUEUED_COST, QUEUED_COST_WITH_EVENTS, check_elements};
 use super::fail::{Fail, shown};
 use super::registry::{Entry, REGISTRY};
-use super::session::{QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
+use super::session::{Details, QUEUED_COMMANDS_MAX, ReplyMode, Session, Wait};
 use super::{acl, audit};
 use super::{pubsub, replication, scripting, transactions};
 use crate::config::KeyEvents;
@@ -29,7 +30,7 @@ use crate::engine::hot_keys::Space;
 use crate::engine::key_usage::Sums;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::monitor_feeds::RequestSource;
-use crate::engine::reactor_state::is_gated;
+use crate::engine::reactor_state::{ReactorState, is_gated};
 use crate::engine::refusal::LOG_FAILED;
 use crate::engine::replication::Role;
 use crate::engine::requests::RequestId;
@@ -68,6 +69,28 @@ const UNMONITORED: Flags = Flags::ADMIN.and(Flags::SKIP_MONITOR);
 
 /// Number of arguments up to which the limit of elements is not checked.
 pub(super) const ARGUMENTS_FREE: usize = 1024;
+
+/// Records a command in the logs of slow and large commands, and as a latency event, if it reached
+/// their thresholds.
+pub(super) fn note(
+    shared: &ServerState,
+    reactor: &ReactorState,
+    now: Now,
+    details: &Details,
+    (command, args): (&Command, Args<'_>),
+    taken: Taken,
+) {
+    if reactor.thresholds.are_reached(taken) && !command.flags.has(Flags::SKIP_SLOWLOG) {
+        let taken = Taken { request_bytes: args.wire_bytes() as u64, ..taken };
+        let client = (details.remote, &*details.name);
+        shared.note_command(client, now, taken, command.shown(args));
+    }
+    if reactor.is_latency_event(taken.ns) {
+        let fast = command.flags.has(Flags::FAST);
+        let event = if fast { LatencyEvent::FastCommand } else { LatencyEvent::Command };
+        shared.latency.lock().note(event, now.unix, taken.ns / 1_000_000);
+    }
+}
 
 /// Finds the command of a request, and the hash of its key if it has exactly one.
 #[inline]
@@ -300,7 +323,7 @@ impl<'a> ReactorContext<'a> {
         reply.error_bytes(&fail.bytes());
     }
 
-    fn count_rejected(
+    pub(super) fn count_rejected(
         &mut self,
         session: &Session,
         id: Option<RequestId>,
@@ -656,8 +679,13 @@ impl CommandContext<'_> {
         let ran_ns = self.reactor.clock.delta_ns(clock_start, stamp);
         let ns = ran_ns.saturating_add(std::mem::take(&mut self.slept_ns));
         self.reactor.stamp = stamp;
-        // The command of a blocked client, or one that waits for data, is counted when it has run.
-        if std::mem::take(&mut self.is_blocked) || self.reactor.is_contended {
+        // A command that waits for keys is counted when its wait ends, and one that waits for data
+        // when it has run.
+        if std::mem::take(&mut self.is_blocked) {
+            self.session.details.rare().attempt_ns = ns;
+            return result;
+        }
+        if self.reactor.is_contended {
             return result;
         }
         self.reactor.tally.executed(id, ns);
@@ -686,26 +714,12 @@ impl CommandContext<'_> {
     /// Records a command that may be slow or large, or one while the usage of keys is measured.
     #[cold]
     fn note(&mut self, command: &Command, args: Args<'_>, taken: Taken) {
-        let Taken { ns, request_bytes, reply_bytes } = taken;
-        if self.reactor.thresholds.are_reached(taken) && !command.flags.has(Flags::SKIP_SLOWLOG) {
-            self.note_taken(command, args, taken);
-        }
-        if self.reactor.is_latency_event(ns) {
-            let fast = command.flags.has(Flags::FAST);
-            let event = if fast { LatencyEvent::FastCommand } else { LatencyEvent::Command };
-            self.shared.latency.lock().note(event, self.now.unix, ns / 1_000_000);
-        }
+        note(self.shared, self.reactor, self.now, &self.session.details, (command, args), taken);
         if self.shared.key_usage.is_active() {
+            let Taken { ns, request_bytes, reply_bytes } = taken;
             let bytes = request_bytes.saturating_add(reply_bytes);
             self.note_usage(command, args, Sums { ns, bytes });
         }
-    }
-
-    fn note_taken(&self, command: &Command, args: Args<'_>, taken: Taken) {
-        let details = &self.session.details;
-        let taken = Taken { request_bytes: args.wire_bytes() as u64, ..taken };
-        let client = (details.remote, &*details.name);
-        self.shared.note_command(client, self.now, taken, command.shown(args));
     }
 
     /// Samples one of the command's keys.

@@ -87,6 +87,8 @@ pub(crate) struct RareDetails {
     pub(crate) delayed_reply: Option<Vec<u8>>,
     /// The keys that [`Wait::Until`] waits for as well.
     pub(crate) blocked: Option<Arc<BlockedClient>>,
+    /// Execution time of the last request that found nothing and waits for keys, in nanoseconds.
+    pub(crate) attempt_ns: u64,
     /// Present if [`Session::tracks`].
     pub(crate) tracking: Option<Tracking>,
     /// CLIENT CAPA REDIRECT.

@@ -123,7 +123,7 @@ impl PublishedStats {
     }
 }
 
-/// Counts of one read of one connection, published by [`LocalCounters::publish`].
+/// Counts of one read of one connection, or of one turn without reads, published by [`LocalCounters::publish`].
 #[derive(Debug, Default)]
 pub(crate) struct LocalCounters {
     /// Commands with their nanoseconds.
@@ -145,6 +145,11 @@ impl LocalCounters {
     /// Records the parse time of each request decoded next.
     pub(crate) fn parsed(&mut self, ns_each: u64) {
         self.parse_ns_each = ns_each;
+    }
+
+    /// Whether requests were counted since the last call of [`LocalCounters::publish`].
+    pub(crate) fn has_unpublished(&self) -> bool {
+        !(self.executed.is_empty() && self.rejected.is_empty() && self.failed.is_empty())
     }
 
     pub(crate) fn rejected(&mut self, command: RequestId) {

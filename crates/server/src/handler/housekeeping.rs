@@ -84,6 +84,15 @@ impl ReactorHandler {
         }
     }
 
+    /// Publishes the counts of requests that ended in this turn without a read of their connection:
+    /// their wait ended.
+    pub(super) fn publish_counts(&mut self) {
+        if self.reactor.tally.has_unpublished() {
+            let mut published = self.shared.published[self.reactor.index].lock();
+            self.reactor.tally.publish(&mut published, self.reactor.settings.latency_tracking);
+        }
+    }
+
     pub(super) fn record_writes(&mut self, cx: &Context<'_, Mail>) {
         let write_ns = cx.stats().write_ns;
         let ns = write_ns - std::mem::replace(&mut self.reactor.write_ns, write_ns);

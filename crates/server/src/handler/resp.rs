@@ -148,7 +148,7 @@ impl Protocol for Session {
         let Some(Wait::Until { at, reply }) = self.wait else { return };
         if server.now.mono < at {
             server.retry(cx, self, at);
-        } else if self.stop_waiting(&server.shared, &mut server.reactor) {
+        } else if self.stop_waiting(&server.shared, &mut server.reactor, server.now) {
             let shared = Arc::clone(&server.shared);
             let write =
                 |writer: &mut ReplyWriter<'_>| write_wait_reply(writer, &shared.replication, reply);
@@ -227,7 +227,9 @@ impl Protocol for Session {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             server.forget_replica_wait(self);
             server.deadlines.cancel(self.id);
-            self.leave_keys(&server.shared, &mut server.reactor);
+            if !self.stop_waiting(&server.shared, &mut server.reactor, server.now) {
+                self.leave_keys(&server.shared, &mut server.reactor);
+            }
         }
         if self.is_receiver() {
             server.shared.transfers.close(self.id);

@@ -45,6 +45,9 @@ impl ReactorHandler {
         for (_, _, session, out) in connections.iter() {
             let Some(session) = session.as_resp() else { continue };
             if session.wait == Some(Wait::Snapshot { number }) {
+                if error.is_some() {
+                    self.reactor.tally.error(Some(session.last_command), "ERR");
+                }
                 self.end_wait(cx, session, write, out);
             }
         }
@@ -108,6 +111,9 @@ impl ReactorHandler {
         let Some(session) = session.as_resp().filter(|session| session.wait == waiting) else {
             return;
         };
+        if let Some(error) = error {
+            self.reactor.tally.error(Some(session.last_command), error);
+        }
         let level = level_of_write(session.durability);
         if is_gated(session.durability) {
             session.last_gate = session.last_gate.max(gate);
@@ -192,13 +198,16 @@ impl ReactorHandler {
         let Some((session, out)) = connections.get_mut(id) else { return };
         let Some(session) = session.as_resp() else { return };
         let Some(Wait::Until { reply, .. }) = session.wait else { return };
-        if !session.stop_waiting(&self.shared, &mut self.reactor) {
+        if !session.stop_waiting(&self.shared, &mut self.reactor, self.now) {
             // Its request is running again: decide when that has ended.
             let mail = Mail::Unblock { id, error };
             if self.shared.links().mailboxes()[self.reactor.index].send(mail).is_err() {
                 tracing::warn!(client = id.0, "could not deliver an unblock request to a reactor");
             }
             return;
+        }
+        if let Some(error) = error {
+            self.reactor.tally.error(Some(session.last_command), error);
         }
         let shared = Arc::clone(&self.shared);
         let write = |writer: &mut ReplyWriter<'_>| match error {

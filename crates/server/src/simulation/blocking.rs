@@ -325,3 +325,98 @@ fn an_entry_that_becomes_idle_wakes_the_client() {
     assert!(pending.contains(&"b".to_owned()), "{pending:?}");
     assert_eq!(world.shared().keyspace.awaited_keys(), store::AwaitedKeys::default());
 }
+
+/// How the wait of a client ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// A key gets a value.
+    Served,
+    /// Its time passes.
+    Timeout,
+    /// CLIENT UNBLOCK with this word.
+    Unblock(&'static str),
+    /// CLIENT KILL.
+    Kill,
+    /// The client disconnects.
+    Disconnect,
+    /// The user of the client may no longer use the key.
+    Revoked,
+}
+
+/// A command counts once, is in the slow log once, and an error that ends its wait is counted,
+/// however the wait ends.
+#[test]
+fn requests_that_waited_are_counted_however_their_wait_ends() {
+    const MS: u64 = 1_000_000;
+    let requests = [
+        ("blpop", "BLPOP key 5", "RPUSH key a"),
+        ("brpop", "BRPOP key 5", "RPUSH key a"),
+        ("blmove", "BLMOVE key other LEFT LEFT 5", "RPUSH key a"),
+        ("blmpop", "BLMPOP 5 1 key LEFT", "RPUSH key a"),
+        ("brpoplpush", "BRPOPLPUSH key other 5", "RPUSH key a"),
+        ("bzpopmin", "BZPOPMIN key 5", "ZADD key 1 a"),
+        ("bzpopmax", "BZPOPMAX key 5", "ZADD key 1 a"),
+        ("bzmpop", "BZMPOP 5 1 key MIN", "ZADD key 1 a"),
+        ("xread", "XREAD BLOCK 5000 STREAMS key $", "XADD key * f v"),
+    ];
+    let ends = [
+        (End::Served, None),
+        (End::Timeout, None),
+        (End::Unblock("TIMEOUT"), None),
+        (End::Unblock("ERROR"), Some("UNBLOCKED")),
+        (End::Kill, None),
+        (End::Disconnect, None),
+        (End::Revoked, Some("NOPERM")),
+    ];
+    for ((name, request, served_by), (end, error)) in
+        requests.into_iter().flat_map(|one| ends.map(|end| (one, end)))
+    {
+        let case = format!("{request}, {end:?}");
+        let mut world = World::new(1, Plan { reactors: 2, ..Plan::default() });
+        let (mut admin, mut waiting) = (world.sim().connect(), world.sim().connect());
+        send(&mut world, &mut admin, "CONFIG SET slowlog-log-slower-than 0");
+        send(&mut world, &mut admin, "ACL SETUSER u on nopass +@all ~*");
+        send(&mut world, &mut waiting, "AUTH u p");
+        let id = send(&mut world, &mut waiting, "CLIENT ID").pop_front().expect("an integer");
+        send(&mut world, &mut admin, "CONFIG RESETSTAT");
+        send(&mut world, &mut admin, "SLOWLOG RESET");
+        assert!(send(&mut world, &mut waiting, request).is_empty(), "{case}");
+        let id = &id[1..];
+        match end {
+            End::Served => drop(send(&mut world, &mut admin, served_by)),
+            End::Timeout => world.advance(6000 * MS),
+            End::Unblock(word) => {
+                assert_eq!(
+                    send(&mut world, &mut admin, &format!("CLIENT UNBLOCK {id} {word}")),
+                    [":1"]
+                );
+            }
+            End::Kill => drop(send(&mut world, &mut admin, &format!("CLIENT KILL ID {id}"))),
+            End::Disconnect => waiting.close(),
+            End::Revoked => drop(send(&mut world, &mut admin, "ACL SETUSER u resetkeys")),
+        }
+        if end == End::Revoked {
+            send(&mut world, &mut admin, served_by);
+        }
+        world.settle();
+        // A closed connection is counted by the next turn of its reactor.
+        world.advance(200 * MS);
+        world.settle();
+        let stats = send(&mut world, &mut admin, "INFO commandstats");
+        let line = stats.iter().find(|line| line.starts_with(&format!("cmdstat_{name}:")));
+        let line = line.unwrap_or_else(|| panic!("{case}: no counters in {stats:?}"));
+        let calls = if end == End::Revoked { "calls=0" } else { "calls=1" };
+        assert!(line.contains(&format!("{calls},")), "{case}: {line}");
+        let is_failed = line.contains("failed_calls=1") || line.contains("rejected_calls=1");
+        assert_eq!(is_failed, error.is_some(), "{case}: {line}");
+        let stats = send(&mut world, &mut admin, "INFO errorstats");
+        if let Some(error) = error {
+            let line = format!("errorstat_{error}:count=1");
+            assert!(stats.contains(&line), "{case}: {stats:?}");
+        }
+        let log = send(&mut world, &mut admin, "SLOWLOG GET 20");
+        let command = request.split(' ').next().expect("a word");
+        let entries = log.iter().filter(|line| *line == command).count();
+        assert_eq!(entries, usize::from(end != End::Revoked), "{case}: {log:?}");
+    }
+}
