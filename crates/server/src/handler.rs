@@ -118,6 +118,8 @@ pub(crate) struct ReactorHandler {
     /// Generation of the indexes being built, and the next stripe of this reactor to build them in.
     index_generation: u64,
     next_index_stripe: usize,
+    /// Memory was above its limit when keys were last evicted without a write.
+    has_surplus: bool,
     log_failed: bool,
     /// Log syncs at the last sample.
     log_syncs: u64,
@@ -172,6 +174,7 @@ impl ReactorHandler {
             next_purge_stripe: 0,
             index_generation: 0,
             next_index_stripe: STRIPES,
+            has_surplus: false,
             log_failed: false,
             log_syncs: 0,
             served: false,
@@ -466,6 +469,9 @@ impl Handler for ReactorHandler {
         self.request_rdb_parts(connections);
         if !self.reactor.is_spare {
             self.settle_indexes(cx);
+            if self.has_surplus {
+                self.evict_surplus(cx);
+            }
         }
         if self.has_scans() {
             self.refresh(cx.now());

@@ -129,6 +129,7 @@ impl ReactorHandler {
         // The spare reactor must not wait for a stripe.
         if !self.reactor.is_spare {
             self.expire_due();
+            self.evict_surplus(cx);
             self.purge_old(hz);
         }
         self.reactor.leftovers.remove(&self.shared.keyspace);
@@ -173,6 +174,15 @@ impl ReactorHandler {
         let reactors = self.shared.reactors.regular;
         let from = self.next_expiry_stripe;
         self.next_expiry_stripe = self.context().expire_cycle(from, reactors);
+    }
+
+    /// Evicts keys while memory is above the limit, without a write that asks for it: the limit
+    /// was lowered, or something other than keys has grown.
+    pub(super) fn evict_surplus(&mut self, cx: &mut Context<'_, Mail>) {
+        self.has_surplus = self.context().evict_surplus();
+        if self.has_surplus {
+            cx.poll(); // continues in the next turn
+        }
     }
 
     /// Purges expired cells and old deletions of CQL tables in this reactor's share of the stripes.
