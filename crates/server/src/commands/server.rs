@@ -8,6 +8,7 @@ use super::connection::database;
 use super::context::{CommandContext, integer, is_option};
 use super::fail::Fail;
 use super::session::Wait;
+use crate::engine::snapshots::{Begun, Purpose};
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT);
 
@@ -123,7 +124,8 @@ const RUNNING: Fail = Fail::text("ERR Background save already in progress");
 
 fn save(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let position = cx.shared.log.next().0;
-    let number = cx.shared.snapshots.begin(position).map_err(|_| RUNNING)?;
+    let begun = cx.shared.snapshots.begin(Purpose::Save, position, cx.now.mono);
+    let number = begun.map_err(|_| RUNNING)?;
     cx.session.wait = Some(Wait::Snapshot { number });
     Ok(())
 }
@@ -145,14 +147,32 @@ fn bgsave(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if args.len() > 2 || args.try_get(1).is_some_and(|word| !is_option(word, "SCHEDULE")) {
         return Err(Fail::Syntax);
     }
-    let position = cx.shared.log.next().0;
-    cx.shared.snapshots.begin(position).map_err(|_| RUNNING)?;
-    cx.reply.simple("Background saving started");
+    let (snapshots, position) = (&cx.shared.snapshots, cx.shared.log.next().0);
+    if args.len() == 1 {
+        let begun = snapshots.begin(Purpose::Save, position, cx.now.mono);
+        begun.map_err(|_| save_refusal(cx))?;
+        cx.reply.simple("Background saving started");
+        return Ok(());
+    }
+    let begun = snapshots.begin_or_schedule(Purpose::Save, position, cx.now.mono);
+    cx.reply.simple(match begun.map_err(|_| RUNNING)? {
+        Begun::Now => "Background saving started",
+        Begun::Scheduled => "Background saving scheduled",
+    });
     Ok(())
 }
 
-/// BGREWRITEAOF: a snapshot replaces the log before it, as the new file replaces the old one in
-/// Redis.
+// Source: Redis 7.2 `rdb.c`, `bgsaveCommand`
+fn save_refusal(cx: &CommandContext<'_>) -> Fail {
+    match cx.shared.snapshots.status().purpose {
+        Purpose::Save => RUNNING,
+        Purpose::Rewrite => Fail::text(
+            "ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE \
+             SCHEDULE in order to schedule a BGSAVE whenever possible.",
+        ),
+    }
+}
+
 pub(crate) const BGREWRITEAOF: Command = Command {
     name: "bgrewriteaof",
     summary: "Takes a snapshot in the background, after which the log before it is freed.",
@@ -167,10 +187,13 @@ pub(crate) const BGREWRITEAOF: Command = Command {
 
 fn bgrewriteaof(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let position = cx.shared.log.next().0;
-    let begun = cx.shared.snapshots.begin(position);
-    begun
+    let begun = cx.shared.snapshots.begin_or_schedule(Purpose::Rewrite, position, cx.now.mono);
+    let begun = begun
         .map_err(|_| Fail::text("ERR Background append only file rewriting already in progress"))?;
-    cx.reply.simple("Background append only file rewriting started");
+    cx.reply.simple(match begun {
+        Begun::Now => "Background append only file rewriting started",
+        Begun::Scheduled => "Background append only file rewriting scheduled",
+    });
     Ok(())
 }
 
@@ -240,7 +263,7 @@ fn shutdown(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if has("SAVE") {
         let position = cx.shared.log.next().0;
         // A snapshot in progress is sufficient: the log contains all later writes.
-        if cx.shared.snapshots.begin(position).is_err() {
+        if cx.shared.snapshots.begin(Purpose::Save, position, cx.now.mono).is_err() {
             tracing::info!("SHUTDOWN SAVE: a snapshot is running already");
         }
         cx.shared.snapshots.await_at_end();

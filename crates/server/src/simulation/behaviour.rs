@@ -7,6 +7,7 @@ use super::model::{Command, command};
 use super::pubsub_client;
 use super::world::{Plan, World};
 use crate::commands::change_options;
+use crate::engine::snapshot_taker::Progress;
 
 const SEED: u64 = 1;
 
@@ -317,4 +318,86 @@ fn concurrent_changes_of_options_do_not_undo_each_other() {
             assert_eq!(shared.settings.load().maxmemory_bytes, value);
         }
     });
+}
+
+/// Memory above the limit is freed although no client writes: the limit was lowered. A write is
+/// refused once nothing is left to evict.
+#[test]
+fn keys_are_evicted_without_a_write() {
+    const KEYS: usize = 5000;
+    const TICK_NS: u64 = 100_000_000;
+    let mut world = World::new(SEED, Plan { reactors: 2, ..Plan::default() });
+    let subscriber = world.sim().connect();
+    subscriber.send(b"PSUBSCRIBE __keyevent@*__:evicted\r\n");
+    world.ask(b"CONFIG SET maxmemory-policy allkeys-lru notify-keyspace-events Ee\r\n");
+    let keys: String = (0..KEYS).map(|number| format!("SET key{number} value\r\n")).collect();
+    world.ask(keys.as_bytes());
+    assert_eq!(world.ask(b"CONFIG SET maxmemory 1\r\n"), b"+OK\r\n");
+    world.advance(2 * TICK_NS);
+    world.settle();
+    assert_eq!(world.ask(b"DBSIZE\r\n"), b":0\r\n");
+    let refusal: &[u8] = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n";
+    assert_eq!(world.ask(b"SET a b\r\n"), refusal);
+    let messages = String::from_utf8_lossy(&subscriber.received()).into_owned();
+    assert_eq!(messages.matches("pmessage").count(), KEYS);
+    let is_evicted = |line: &str| line == format!("evicted_keys:{KEYS}");
+    let stats = world.ask(b"INFO stats\r\n");
+    assert!(String::from_utf8_lossy(&stats).lines().any(is_evicted));
+}
+
+/// INFO shows the snapshots of BGREWRITEAOF and of BGSAVE by the fields that tools wait for, and
+/// one waits for the other.
+#[test]
+fn info_shows_what_a_snapshot_was_requested_for() {
+    let mut world = World::new(SEED, Plan::default());
+    world.ask(b"SET key value\r\n");
+    let check = |world: &mut World, expected: [(&str, i64); 5]| {
+        let info = String::from_utf8(world.ask(b"INFO persistence\r\n")).unwrap();
+        for (name, value) in expected {
+            let line = format!("{name}:{value}");
+            assert!(info.lines().any(|it| it == line), "{line} is not in {info}");
+        }
+    };
+    let fields = |[rewrites, rewrite, rewrite_next, rewrite_s, save]: [i64; 5]| {
+        [
+            ("aof_rewrites", rewrites),
+            ("aof_rewrite_in_progress", rewrite),
+            ("aof_rewrite_scheduled", rewrite_next),
+            ("aof_current_rewrite_time_sec", rewrite_s),
+            ("rdb_bgsave_in_progress", save),
+        ]
+    };
+    let end = |world: &mut World| {
+        world.take_snapshot_request();
+        while world.go_on_with_snapshot(1000) != Progress::Idle {
+            world.settle();
+        }
+    };
+    check(&mut world, fields([0, 0, 0, -1, 0]));
+    let rewrite: &[u8] = b"+Background append only file rewriting started\r\n";
+    assert_eq!(world.ask(b"BGREWRITEAOF\r\n"), rewrite);
+    check(&mut world, fields([0, 1, 0, 0, 0]));
+    let refusal = world.ask(b"BGREWRITEAOF\r\nBGSAVE\r\nBGSAVE SCHEDULE\r\n");
+    assert_eq!(
+        String::from_utf8(refusal).unwrap(),
+        "-ERR Background append only file rewriting already in progress\r\n\
+         -ERR Another child process is active (AOF?): can't BGSAVE right now. Use BGSAVE SCHEDULE \
+         in order to schedule a BGSAVE whenever possible.\r\n\
+         +Background saving scheduled\r\n"
+    );
+    end(&mut world);
+    check(&mut world, fields([1, 0, 0, -1, 0]));
+    // The scheduled one starts with the next tick.
+    world.advance(200_000_000);
+    world.settle();
+    check(&mut world, fields([1, 0, 0, -1, 1]));
+    let scheduled: &[u8] = b"+Background append only file rewriting scheduled\r\n";
+    assert_eq!(world.ask(b"BGREWRITEAOF\r\n"), scheduled);
+    check(&mut world, fields([1, 0, 1, -1, 1]));
+    end(&mut world);
+    world.advance(200_000_000);
+    world.settle();
+    check(&mut world, fields([1, 1, 0, 0, 0]));
+    end(&mut world);
+    check(&mut world, fields([2, 0, 0, -1, 0]));
 }

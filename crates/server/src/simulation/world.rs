@@ -20,9 +20,11 @@ use super::oracle::{Call, Oracle, Session};
 use super::slow_disk::{SlowWriter, slow_disk};
 use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Internals, Settings};
+use crate::engine::clock::mono_now;
 use crate::engine::mail::Mail;
 use crate::engine::server_state::{ReactorCount, ServerState};
 use crate::engine::snapshot_taker::{Progress, Taker};
+use crate::engine::snapshots::Purpose;
 use crate::handler::{ReactorHandler, State};
 use crate::recovery::recover;
 use crate::serve::{build_state, join_group};
@@ -462,7 +464,8 @@ impl World {
     /// Starts a snapshot, unless one is in progress.
     pub(super) fn begin_snapshot(&mut self) {
         let Life { state: State { shared, .. }, taker, .. } = &mut self.life;
-        if shared.snapshots.begin(shared.log.next().0).is_ok() {
+        let next = shared.log.next().0;
+        if shared.snapshots.begin(Purpose::Save, next, mono_now()).is_ok() {
             taker.take_request(shared);
         }
     }

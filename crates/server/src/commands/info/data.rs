@@ -8,19 +8,18 @@ use wire::replication::Epoch;
 use super::{Page, us};
 use crate::commands::hub::state_name;
 use crate::config::MasterAddress;
-use crate::engine::clock;
 use crate::engine::hub::{Conflict, Peer};
 use crate::engine::monitor_feeds::quote;
 use crate::engine::replication::{Link, LinkState, ProgramVersion};
+use crate::engine::snapshots::{Purpose, SnapshotStatus};
 
 pub(super) fn persistence(page: &mut Page<'_, '_>) {
     page.field("loading", 0);
     page.zeros(&ABSENT);
     page.field("current_fork_perc", "0.00");
-    page.field("aof_last_rewrite_time_sec", -1);
-    page.field("aof_current_rewrite_time_sec", -1);
-    page.field("aof_last_bgrewrite_status", "ok");
-    snapshots(page);
+    let status = page.cx.shared.snapshots.status();
+    rewrites(page, &status);
+    snapshots(page, &status);
     log(page);
     let report = page.cx.shared.recovery.clone();
     page.field("recovery_snapshot_keys", report.snapshot_keys);
@@ -28,39 +27,58 @@ pub(super) fn persistence(page: &mut Page<'_, '_>) {
     page.field("recovery_msec", report.took_ms);
 }
 
-/// Neither snapshots nor the log fork, and the log is not rewritten.
-const ABSENT: [&str; 13] = [
+/// Neither snapshots nor the log fork.
+const ABSENT: [&str; 10] = [
     "async_loading",
     "current_cow_peak",
     "current_cow_size",
     "current_cow_size_age",
     "rdb_last_cow_size",
     "rdb_last_load_keys_expired",
-    "aof_rewrite_in_progress",
-    "aof_rewrite_scheduled",
-    "aof_rewrites",
     "aof_rewrites_consecutive_failures",
     "aof_last_cow_size",
     "module_fork_in_progress",
     "module_fork_last_cow_size",
 ];
 
+/// Seconds since the start of a running snapshot; -1 if none of the purpose is running.
+fn running_seconds(status: &SnapshotStatus, purpose: Purpose, now: MonoNs) -> i64 {
+    if !is_running(status, purpose) {
+        return -1;
+    }
+    (now.since(status.began) / 1_000_000_000).cast_signed()
+}
+
+fn is_running(status: &SnapshotStatus, purpose: Purpose) -> bool {
+    status.running.is_some() && status.purpose == purpose
+}
+
+/// Snapshots that BGREWRITEAOF requested correspond to the rewrites of the append-only file.
+fn rewrites(page: &mut Page<'_, '_>, status: &SnapshotStatus) {
+    let (last, scheduled) = (status.last_rewrite, status.scheduled);
+    let took_s = last.map_or(-1, |rewrite| (rewrite.took_ms / 1000).cast_signed());
+    let is_ok = last.is_none_or(|rewrite| rewrite.is_ok);
+    let running_s = running_seconds(status, Purpose::Rewrite, page.cx.now.mono);
+    page.field("aof_rewrite_in_progress", u8::from(is_running(status, Purpose::Rewrite)));
+    page.field("aof_rewrite_scheduled", u8::from(scheduled == Some(Purpose::Rewrite)));
+    page.field("aof_last_rewrite_time_sec", took_s);
+    page.field("aof_current_rewrite_time_sec", running_s);
+    page.field("aof_last_bgrewrite_status", if is_ok { "ok" } else { "err" });
+    page.field("aof_rewrites", status.rewrites);
+}
+
 /// Snapshots correspond to the RDB dumps of Redis.
-fn snapshots(page: &mut Page<'_, '_>) {
+fn snapshots(page: &mut Page<'_, '_>, status: &SnapshotStatus) {
     let shared = page.cx.shared;
-    let status = shared.snapshots.status();
     let replayed = if status.succeeded == 0 { shared.recovery.log_records } else { 0 };
     let changes = shared.totals().changes.saturating_sub(status.changes_before) + replayed;
-    let running_s = status.running.map_or(-1, |_| {
-        let elapsed_ns = clock::mono_now().since(status.began);
-        (elapsed_ns / 1_000_000_000).cast_signed()
-    });
     let took_s = if status.finished == 0 { -1 } else { (status.last_took_ms / 1000).cast_signed() };
     page.field("rdb_changes_since_last_save", changes);
-    page.field("rdb_bgsave_in_progress", u8::from(status.running.is_some()));
+    page.field("rdb_bgsave_in_progress", u8::from(is_running(status, Purpose::Save)));
     page.field("rdb_last_save_time", status.last_unix_ms / 1000);
     page.field("rdb_last_bgsave_status", if status.last_ok { "ok" } else { "err" });
     page.field("rdb_last_bgsave_time_sec", took_s);
+    let running_s = running_seconds(status, Purpose::Save, page.cx.now.mono);
     page.field("rdb_current_bgsave_time_sec", running_s);
     page.field("rdb_saves", status.succeeded);
     page.field("rdb_last_load_keys_loaded", shared.recovery.snapshot_keys);

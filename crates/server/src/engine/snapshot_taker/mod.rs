@@ -13,7 +13,7 @@ use base::time::MonoNs;
 use crate::engine::clock::mono_now;
 use crate::engine::mail::Mail;
 use crate::engine::server_state::ServerState;
-use crate::engine::snapshots::{Snapshots, remove_leftover};
+use crate::engine::snapshots::{Purpose, Rewrite, Snapshots, remove_leftover};
 pub(crate) use draft::write_whole;
 use draft::{Draft, Step, Written};
 
@@ -110,8 +110,7 @@ impl Taker {
     }
 
     fn begin(&mut self, shared: &ServerState, number: u64) {
-        let began = mono_now();
-        shared.snapshots.status.lock().began = began;
+        let began = shared.snapshots.status.lock().began;
         let changes_before = shared.totals().changes;
         self.running = Some(Running { number, began, changes_before, file: None });
     }
@@ -157,6 +156,10 @@ impl Running {
         status.last_error.clone_from(&error);
         status.last_took_ms = took_ms;
         status.finished += 1;
+        if status.purpose == Purpose::Rewrite {
+            status.last_rewrite = Some(Rewrite { is_ok: ended.is_ok(), took_ms });
+            status.rewrites += 1;
+        }
         match ended {
             Ok(written) => {
                 status.succeeded += 1;

@@ -23,11 +23,31 @@ use crate::config::Settings;
 use crate::engine::threads::Threads;
 pub(crate) use load::{Snapshot, load, read};
 
+/// What a snapshot was requested for. Its file is the same; tools wait for the fields of INFO that
+/// belong to the command that they have sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// SAVE, BGSAVE, or growth of the log.
+    #[default]
+    Save,
+    /// BGREWRITEAOF: the log before the snapshot is freed, as the new file replaces the old one in
+    /// Redis.
+    Rewrite,
+}
+
 /// State of snapshots: past, running and requested.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct SnapshotStatus {
     /// Number of the running snapshot.
     pub(crate) running: Option<u64>,
+    /// What the running or the last snapshot was requested for.
+    pub(crate) purpose: Purpose,
+    /// A snapshot to start when the running one has ended.
+    pub(crate) scheduled: Option<Purpose>,
+    /// The last one that BGREWRITEAOF requested and that has ended.
+    pub(crate) last_rewrite: Option<Rewrite>,
+    /// Number of snapshots that BGREWRITEAOF requested and that have ended.
+    pub(crate) rewrites: u64,
     pub(crate) last_number: u64,
     pub(crate) last_ok: bool,
     /// Reason why the last snapshot failed.
@@ -51,6 +71,13 @@ pub(crate) struct SnapshotStatus {
     retry_at: Option<MonoNs>,
 }
 
+/// Result of a snapshot that BGREWRITEAOF requested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rewrite {
+    pub(crate) is_ok: bool,
+    pub(crate) took_ms: u64,
+}
+
 /// Retry delay: a snapshot that failed because of the disk would probably fail again at once.
 const RETRY_NS: u64 = 60_000_000_000;
 
@@ -60,6 +87,13 @@ const UNKNOWN: u64 = u64::MAX;
 /// A snapshot is already running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AlreadyRunning;
+
+/// Whether a requested snapshot has started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Begun {
+    Now,
+    Scheduled,
+}
 
 #[derive(Debug)]
 pub(crate) struct Snapshots {
@@ -136,7 +170,12 @@ impl Snapshots {
     }
 
     /// Starts a snapshot. Returns its number, which [`SnapshotDone`](crate::engine::mail::Mail::SnapshotDone) will carry.
-    pub(crate) fn begin(&self, log_position: u64) -> Result<u64, AlreadyRunning> {
+    pub(crate) fn begin(
+        &self,
+        purpose: Purpose,
+        log_position: u64,
+        now: MonoNs,
+    ) -> Result<u64, AlreadyRunning> {
         let mut status = self.status.lock();
         if status.running.is_some() {
             return Err(AlreadyRunning);
@@ -146,23 +185,50 @@ impl Snapshots {
         let sender = requests.as_ref().ok_or(AlreadyRunning)?;
         sender.try_send(number).map_err(|_| AlreadyRunning)?;
         status.running = Some(number);
+        status.purpose = purpose;
+        status.scheduled = status.scheduled.filter(|scheduled| *scheduled != purpose);
+        status.began = now;
         status.last_number = number;
         status.running_position = log_position;
         status.retry_at = None;
         Ok(number)
     }
 
-    /// Starts a snapshot if the log has grown enough since the last one.
+    /// Starts a snapshot, or has it started when the running one, of another purpose, has ended.
+    pub(crate) fn begin_or_schedule(
+        &self,
+        purpose: Purpose,
+        log_position: u64,
+        now: MonoNs,
+    ) -> Result<Begun, AlreadyRunning> {
+        if self.begin(purpose, log_position, now).is_ok() {
+            return Ok(Begun::Now);
+        }
+        let mut status = self.status.lock();
+        if status.running.is_none() || status.purpose == purpose {
+            return Err(AlreadyRunning);
+        }
+        status.scheduled = Some(purpose);
+        Ok(Begun::Scheduled)
+    }
+
+    /// Starts a scheduled snapshot, or one because the log has grown enough since the last one.
     pub(crate) fn consider(&self, log: &Log, settings: &Settings, now: MonoNs) {
-        let limit_bytes = settings.snapshot_log_bytes;
         let next = log.next().0;
+        let scheduled = self.status.lock().scheduled;
+        if let Some(purpose) = scheduled
+            && self.begin(purpose, next, now).is_ok()
+        {
+            return;
+        }
+        let limit_bytes = settings.snapshot_log_bytes;
         let gathered_bytes = next.saturating_sub(self.status.lock().log_position);
         let is_due = limit_bytes > 0 && gathered_bytes >= limit_bytes;
         if !is_due || log.poisoned().is_some() || !self.may_try(now) {
             return;
         }
         // A concurrent request may have started one: then there is nothing to do.
-        if let Ok(number) = self.begin(next) {
+        if let Ok(number) = self.begin(Purpose::Save, next, now) {
             tracing::info!(number, gathered_bytes, "the log has grown: taking a snapshot");
         }
     }
