@@ -12,7 +12,7 @@ use super::context::CommandContext;
 use super::execute::{Contended, note};
 use super::fail::Fail;
 use super::registry::REGISTRY;
-use super::session::{Requests, Session, Wait, WaitReply};
+use super::session::{Pending, Requests, Session, Wait, WaitReply};
 use crate::engine::blocked::{
     BlockedClient, BlockedConnection, BlockedReply, BlockedRequest, Claim,
 };
@@ -120,6 +120,16 @@ impl CommandContext<'_> {
         Ok(())
     }
 
+    /// Makes the client wait for the end of an operation that takes the time of the command. The
+    /// caller then returns without a reply.
+    pub(super) fn await_end(&mut self, wait: Wait, args: Args<'_>) -> Done {
+        self.is_blocked = true;
+        self.session.wait = Some(wait);
+        let pending = Pending { args: args.to_owned(), began: self.now.mono };
+        self.session.details.rare().pending = Some(pending);
+        Ok(())
+    }
+
     /// Makes the client wait for a value of one of the keys. A command that may not wait replies with
     /// a null array.
     pub(super) fn block_or_reply_null(
@@ -188,29 +198,42 @@ impl Session {
         if !client.cancel() {
             return false;
         }
-        self.count_wait(shared, reactor, now, &client.request);
+        // As in Redis, its time does not include the wait.
+        // Source: Redis 7.2 `blocked.c`, `updateStatsOnUnblock`
+        let ns = self.details.rare().attempt_ns;
+        self.count_waited(shared, reactor, now, client.request.args.as_args(), ns);
         self.leave_keys(shared, reactor);
         true
     }
 
-    /// Counts and logs a request that found nothing until its wait ended. As in Redis, its time
-    /// does not include the wait.
-    // Source: Redis 7.2 `blocked.c`, `updateStatsOnUnblock`
-    fn count_wait(
+    /// Counts a request whose operation has ended, successfully or not.
+    pub(crate) fn count_pending(
         &mut self,
         shared: &ServerState,
         reactor: &mut ReactorState,
         now: Now,
-        request: &BlockedRequest,
     ) {
-        let ns = self.details.rare().attempt_ns;
-        reactor.tally.executed(request.id, ns);
+        let pending = self.details.rare_if_set().and_then(|rare| rare.pending.take());
+        if let Some(Pending { args, began }) = pending {
+            self.count_waited(shared, reactor, now, args.as_args(), now.mono.since(began));
+        }
+    }
+
+    /// Counts and logs the last request, whose wait has ended.
+    fn count_waited(
+        &self,
+        shared: &ServerState,
+        reactor: &mut ReactorState,
+        now: Now,
+        args: Args<'_>,
+        ns: u64,
+    ) {
+        reactor.tally.executed(self.last_command, ns);
         reactor.tally.totals.commands += 1;
-        let args = request.args.as_args();
         let request_bytes = args.wire_bytes_max() as u64;
         let taken = Taken { ns, request_bytes, reply_bytes: 0 };
         if reactor.is_noted(taken) {
-            let command = REGISTRY.entry(request.id).command;
+            let command = REGISTRY.entry(self.last_command).command;
             note(shared, reactor, now, &self.details, (command, args), taken);
         }
     }

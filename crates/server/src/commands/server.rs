@@ -122,12 +122,11 @@ pub(crate) const SAVE: Command = Command {
 
 const RUNNING: Fail = Fail::text("ERR Background save already in progress");
 
-fn save(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
+fn save(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let position = cx.shared.log.next().0;
     let begun = cx.shared.snapshots.begin(Purpose::Save, position, cx.now.mono);
     let number = begun.map_err(|_| RUNNING)?;
-    cx.session.wait = Some(Wait::Snapshot { number });
-    Ok(())
+    cx.await_end(Wait::Snapshot { number }, args)
 }
 
 pub(crate) const BGSAVE: Command = Command {

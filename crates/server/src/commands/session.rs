@@ -87,6 +87,8 @@ pub(crate) struct RareDetails {
     pub(crate) delayed_reply: Option<Vec<u8>>,
     /// The keys that [`Wait::Until`] waits for as well.
     pub(crate) blocked: Option<Arc<BlockedClient>>,
+    /// The request whose wait for something other than keys counts as its execution.
+    pub(crate) pending: Option<Pending>,
     /// Execution time of the last request that found nothing and waits for keys, in nanoseconds.
     pub(crate) attempt_ns: u64,
     /// Present if [`Session::tracks`].
@@ -97,6 +99,13 @@ pub(crate) struct RareDetails {
     pub(crate) replica: ReplicaOptions,
     /// Of a client that is receiving a file.
     pub(crate) progress: Progress,
+}
+
+/// A request that is counted when its wait has ended.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) args: OwnedArgs,
+    pub(crate) began: MonoNs,
 }
 
 /// How much of its output a client has read, and when that was last known to have changed.

@@ -230,6 +230,7 @@ impl Protocol for Session {
             if !self.stop_waiting(&server.shared, &mut server.reactor, server.now) {
                 self.leave_keys(&server.shared, &mut server.reactor);
             }
+            self.count_pending(&server.shared, &mut server.reactor, server.now);
         }
         if self.is_receiver() {
             server.shared.transfers.close(self.id);

@@ -245,6 +245,7 @@ impl ReactorHandler {
     ) {
         let delayed = session.details.rare_if_set().and_then(|rare| rare.delayed_reply.take());
         self.forget_replica_wait(session);
+        session.count_pending(&self.shared, &mut self.reactor, self.now);
         session.wait = None;
         self.deadlines.cancel(session.id);
         self.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);

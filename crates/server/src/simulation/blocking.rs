@@ -13,6 +13,7 @@ use super::chaos::pick;
 use super::cql_client::run_reactors;
 use super::tests::{Announce, seeds};
 use super::world::{Plan, World};
+use crate::engine::snapshot_taker::Progress;
 
 /// Seeds per `cargo test`.
 const SEEDS: u64 = 300;
@@ -419,4 +420,29 @@ fn requests_that_waited_are_counted_however_their_wait_ends() {
         let entries = log.iter().filter(|line| *line == command).count();
         assert_eq!(entries, usize::from(end != End::Revoked), "{case}: {log:?}");
     }
+}
+
+/// SAVE takes the time of its snapshot, and is counted and logged when that has ended.
+#[test]
+fn save_counts_when_its_snapshot_has_ended() {
+    const S: u64 = 1_000_000_000;
+    let mut world = World::new(1, Plan::default());
+    let (mut admin, mut waiting) = (world.sim().connect(), world.sim().connect());
+    send(&mut world, &mut admin, "CONFIG SET slowlog-log-slower-than 2000000");
+    assert!(send(&mut world, &mut waiting, "SAVE").is_empty());
+    let is_counted = |world: &mut World, admin: &mut SimClient| {
+        let stats = send(world, admin, "INFO commandstats");
+        stats.iter().any(|line| line.starts_with("cmdstat_save:calls=1,usec=3"))
+    };
+    assert!(!is_counted(&mut world, &mut admin));
+    world.advance(3 * S);
+    world.take_snapshot_request();
+    while world.go_on_with_snapshot(1000) != Progress::Idle {
+        world.settle();
+    }
+    world.settle();
+    assert_eq!(waiting.received(), b"+OK\r\n");
+    assert!(is_counted(&mut world, &mut admin));
+    let log = send(&mut world, &mut admin, "SLOWLOG GET 20");
+    assert_eq!(log.iter().filter(|line| *line == "SAVE").count(), 1, "{log:?}");
 }

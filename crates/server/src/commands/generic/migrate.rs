@@ -69,8 +69,7 @@ fn migrate(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         return Err(Fail::text("ERR too many MIGRATE requests are waiting"));
     }
-    cx.session.wait = Some(Wait::Migration);
-    Ok(())
+    cx.await_end(Wait::Migration, args)
 }
 
 /// Returns the keys that exist. Fails if one has a value without a form in RDB files.
