@@ -487,7 +487,7 @@ impl<'a> ReactorContext<'a> {
         let mut cx = CommandContext {
             command,
             db: session.db,
-            locked: Unit::new(self.shared, self.reactor, self.record, locked),
+            locked: Unit::of_client(self.shared, self.reactor, self.record, locked),
             reply,
             now: self.now,
             shared: self.shared,

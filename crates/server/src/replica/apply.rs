@@ -263,8 +263,7 @@ impl<'s> Applier<'s> {
             return Err(ApplyError::Superseded);
         }
         let locked = self.shared.keyspace.lock(std::iter::empty(), params);
-        let mut unit = Unit::new(self.shared, &self.reactor, &mut self.record, locked);
-        unit.keep_versions();
+        let mut unit = Unit::of_server(self.shared, &self.reactor, &mut self.record, locked);
         change(&mut unit, &mut applied)?;
         let gate = unit.commit(&mut self.reactor);
         self.shared.replication.publish_applied(*applied);

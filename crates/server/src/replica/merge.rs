@@ -219,8 +219,7 @@ impl<'s> Merger<'s> {
             return Err(ApplyError::Superseded);
         }
         let locked = self.shared.keyspace.lock(std::iter::empty(), params);
-        let mut unit = Unit::new(self.shared, &self.reactor, &mut self.record, locked);
-        unit.keep_versions();
+        let mut unit = Unit::of_server(self.shared, &self.reactor, &mut self.record, locked);
         let result = change(&mut unit)?;
         let gate = unit.commit(&mut self.reactor);
         if gate == Gate::NEVER {

@@ -44,6 +44,7 @@ mod http_pipelines;
 mod http_routes;
 mod http_users;
 mod hub;
+mod hub_background;
 mod hub_merge;
 mod linear;
 mod members;
