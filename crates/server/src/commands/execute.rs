@@ -55,6 +55,8 @@ impl Prepared {
 pub(crate) enum Deferred {
     /// CLIENT PAUSE is in effect.
     Paused,
+    /// It may write, and the log has no room.
+    Room,
     /// Another reactor holds its data.
     Contended,
 }
@@ -151,7 +153,10 @@ impl<'a> ReactorContext<'a> {
                 Gate::OPEN
             }
             Ok(Admitted::Later) => {
-                session.wait = Some(Wait::Pause);
+                session.wait = Some(match self.reason_of_pause() {
+                    Deferred::Room => Wait::Room,
+                    _ => Wait::Pause,
+                });
                 session.commands -= 1; // it will be served again
                 return Gate::OPEN;
             }
@@ -204,6 +209,13 @@ impl<'a> ReactorContext<'a> {
         Gate::OPEN
     }
 
+    /// Why a [pause](ReactorState::pause) in effect stops a request.
+    #[cold]
+    pub(crate) fn reason_of_pause(&self) -> Deferred {
+        let is_paused = self.shared.pause.at(self.now.mono).is_some();
+        if is_paused { Deferred::Paused } else { Deferred::Room }
+    }
+
     fn begin(&mut self, session: &mut Session) {
         self.now = self.reactor.time(self.params);
         #[cfg(test)]
@@ -227,7 +239,7 @@ impl<'a> ReactorContext<'a> {
         let entry = match self.admit(session, prepared, args) {
             Ok(Admitted::Run(entry)) => entry,
             Ok(Admitted::Queued) => unreachable!("there is no transaction"),
-            Ok(Admitted::Later) => return Err(Deferred::Paused),
+            Ok(Admitted::Later) => return Err(self.reason_of_pause()),
             Err(fail) => {
                 self.count_rejected(session, prepared.id(), args, &fail);
                 return Ok((Err(fail), Gate::OPEN));
@@ -360,7 +372,8 @@ impl<'a> ReactorContext<'a> {
         let (shared, now) = (self.shared, self.now.mono);
         let may_write =
             |command: &Command, args: Args<'_>| scripting::may_write(shared, command, args);
-        if stops(&shared.pause, now, session, (command, args), may_write) {
+        let pause = self.reactor.pause(&shared.pause, now);
+        if stops(pause, session, (command, args), may_write) {
             return Ok(Admitted::Later);
         }
         if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {
@@ -846,6 +859,6 @@ impl CommandContext<'_> {
 enum Admitted {
     Run(&'static Entry),
     Queued,
-    /// Deferred: the server is paused.
+    /// Deferred: the server is paused, or its log has no room for a write.
     Later,
 }

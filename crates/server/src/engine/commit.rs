@@ -196,7 +196,7 @@ impl<'a> Unit<'a> {
         debug_assert!(record.bytes.is_empty(), "the last unit has logged its record");
         debug_assert!(record.moved_from.is_none(), "a change follows at once");
         debug_assert!(record.newest_timestamp.is_none(), "a write locks its stripes first");
-        let ReactorState { index: lane, durable, settled, .. } = *reactor;
+        let ReactorState { lane, durable, settled, .. } = *reactor;
         Unit { locked, record, shared, lane, durable, settled, gives_versions: false }
     }
 

@@ -38,7 +38,7 @@ pub(super) fn number(index: usize) -> u16 {
 }
 
 /// Makes `to` a server that follows `from`.
-fn add_peer(world: &mut World, from: usize) {
+pub(super) fn add_peer(world: &mut World, from: usize) {
     let server = number(from);
     assert_eq!(ask(world, &format!("HUB ADD {server} peer {}|", 1000 + server)), "+OK\r\n");
 }
@@ -112,9 +112,29 @@ impl<'s> Link<'s> {
     }
 }
 
+/// Merges what a peer has written until the log of the receiver has no room for more. That log is
+/// not written meanwhile.
+pub(super) fn merge_until_full(source: &mut World, to: &mut World, ends: (usize, usize)) {
+    let state = to.state().clone();
+    let mut link = Link::open(source, &state, ends);
+    for _ in 0..20_000 {
+        link.receive(source);
+        link.merge_one(to);
+        if !link.merger.has_room() {
+            return;
+        }
+    }
+    panic!("the log has room for everything");
+}
+
 /// Runs a link for a number of frames, or until nothing more arrives. Returns whether any value
 /// arrived.
-pub(super) fn follow(source: &mut World, to: &mut World, ends: (usize, usize), frames: Option<usize>) -> bool {
+pub(super) fn follow(
+    source: &mut World,
+    to: &mut World,
+    ends: (usize, usize),
+    frames: Option<usize>,
+) -> bool {
     let before = peer(to, ends.0).received;
     let state = to.state().clone();
     let mut link = Link::open(source, &state, ends);

@@ -14,7 +14,7 @@ use super::tests::{Announce, seeds};
 use super::world::World;
 
 /// Seeds per `cargo test`.
-const SEEDS: u64 = 8;
+const SEEDS: u64 = 6;
 const ROUNDS: usize = 80;
 const SECOND_NS: u64 = 1_000_000_000;
 const DAY_NS: u64 = 86_400 * SECOND_NS;
@@ -197,7 +197,8 @@ fn run(seed: u64, removed: &mut Removed) {
             0..=5 => run.write(),
             6 | 7 => {
                 let frames = run.random.random_range(1..6);
-                let ends = if run.random.random_bool(0.7) { (WRITER, OTHER) } else { (OTHER, WRITER) };
+                let ends =
+                    if run.random.random_bool(0.7) { (WRITER, OTHER) } else { (OTHER, WRITER) };
                 run.group.follow(ends, Some(frames));
             }
             _ => {
