@@ -1,5 +1,6 @@
 //! Foundations that every crate may use: addresses, units, time as a value, memory trackers, stage
-//! timers, near names, hexadecimal digits, the text of errors, and the error of a wrong command line.
+//! timers, near names, hexadecimal digits, the text of errors, the error of a wrong command line,
+//! and messages to the operator.
 //! No domain term (key, log, connection) occurs here.
 #![forbid(unsafe_code)]
 
@@ -7,6 +8,7 @@ pub mod address;
 pub mod causes;
 pub mod hex;
 pub mod memory;
+pub mod messages;
 pub mod nearest;
 pub mod planted;
 pub mod stages;

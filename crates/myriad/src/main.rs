@@ -14,6 +14,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use base::causes::with_causes;
+use base::messages;
 use base::usage::UsageError;
 use lexopt::Parser;
 use server::backup;
@@ -28,7 +29,9 @@ use crate::command_line::{Command, parse};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    ExitCode::from(status(&mut Parser::from_env(), Environment::of(std::env::vars_os())))
+    let status = status(&mut Parser::from_env(), Environment::of(std::env::vars_os()));
+    messages::flush_all();
+    ExitCode::from(status)
 }
 
 /// Runs the command on the command line. Returns the exit status.
@@ -73,14 +76,21 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
         Command::Import { from, dir, losses } => {
             server::import::import(&from, &dir, losses, &mut io::stdout().lock())
         }
-        Command::LiveImport(import) => live::import(&import, &mut io::stdout().lock()),
+        Command::LiveImport(import) => {
+            detach_progress()?;
+            live::import(&import, &mut io::stdout().lock())
+        }
         Command::LiveVerify { source, target } => {
             live::verify(&source, &target, &mut io::stdout().lock())
         }
-        Command::CassandraImport(import) => cassandra::import(&import, &mut io::stdout().lock()),
+        Command::CassandraImport(import) => {
+            detach_progress()?;
+            cassandra::import(&import, &mut io::stdout().lock())
+        }
         Command::CassandraVerify(import) => cassandra::verify(&import, &mut io::stdout().lock()),
         Command::Export { dir, to } => server::export::export(&dir, &to, &mut io::stdout().lock()),
         Command::Backup { backup, place } => {
+            detach_progress()?;
             let storage = place.open(Access::Write);
             storage.and_then(|storage| backup::take(&backup, &*storage, &mut io::stdout().lock()))
         }
@@ -97,6 +107,15 @@ fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {
     }
 }
 
+/// Passes the progress of a long command to a thread of its own, so that the command does not wait
+/// for a reader.
+fn detach_progress() -> anyhow::Result<()> {
+    messages::redirect_standard_error(|lines, _| {
+        messages::print_error(&format!("myriad: {lines} lines of progress were lost"));
+    })?;
+    Ok(())
+}
+
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -106,7 +125,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
 
 /// Prints an error. If standard error is closed, the message is lost.
 fn complain(text: &str) {
-    let _ = writeln!(io::stderr(), "myriad: {text}");
+    messages::print_error(&format!("myriad: {text}"));
 }
 
 #[cfg(test)]

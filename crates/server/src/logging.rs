@@ -9,31 +9,51 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use base::messages::{self, MessageSink};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::writer::MakeWriterExt as _;
 
 use crate::config::{LogFormat, Settings};
 
+/// Where events go. Unset before the logger is installed.
+static SINK: OnceLock<MessageSink> = OnceLock::new();
+
 /// Installs the logger of the process. Fails if one is already installed or if the file cannot be
-/// opened.
+/// opened. Events are written by a thread of their own: see [`base::messages`]. A server
+/// blocks signals before.
 pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
     let level: LevelFilter = settings.log_level.word().parse()?;
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_target(false);
-    let json = settings.log_format == LogFormat::Json;
-    let installed = if settings.log_file.as_os_str().is_empty() {
-        let builder = builder.with_writer(std::io::stderr.and(Keeper::new)).with_ansi(false);
-        if json { builder.json().try_init() } else { builder.try_init() }
+    // Of panics, too, if there is a log file.
+    let standard_error = messages::redirect_standard_error(report_lost)
+        .context("could not start the thread that writes messages")?;
+    let sink = if settings.log_file.as_os_str().is_empty() {
+        standard_error
     } else {
         let path = &settings.log_file;
         let file =
             open(path).with_context(|| format!("could not open log file {}", path.display()))?;
         let file = FILE
             .get_or_init(|| LogFile { path: path.clone(), current: ArcSwap::from_pointee(file) });
-        let current = || Current(file.current.load_full());
-        let builder = builder.with_writer(current.and(Keeper::new)).with_ansi(false);
-        if json { builder.json().try_init() } else { builder.try_init() }
+        let write = |lines: &[u8]| file.current.load().as_ref().write(lines);
+        MessageSink::start("log-file", report_lost, write)
+            .context("could not start the thread that writes the log file")?
     };
+    let sink = SINK.get_or_init(|| sink);
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_target(false)
+        .with_writer((|| sink.clone()).and(Keeper::new))
+        .with_ansi(false)
+        // It would print to standard error, and wait for that.
+        .log_internal_errors(false);
+    let json = settings.log_format == LogFormat::Json;
+    let installed = if json { builder.json().try_init() } else { builder.try_init() };
     installed.map_err(|error| anyhow::anyhow!("could not install logger: {error}"))
+}
+
+fn report_lost(lines: u64, error: Option<&io::Error>) {
+    let cause = error.map_or_else(|| "the reader is too slow".to_owned(), ToString::to_string);
+    tracing::error!(lines, cause, "log lines were lost");
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -57,19 +77,6 @@ impl LogFile {
     }
 }
 
-/// The file for one event.
-struct Current(Arc<File>);
-
-impl io::Write for Current {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.as_ref().write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.0.as_ref().flush()
-    }
-}
-
 /// Opens the log file again, after its rotation. If that fails, the old one remains in use.
 pub(crate) fn reopen() {
     let Some(file) = FILE.get() else { return };
@@ -79,10 +86,12 @@ pub(crate) fn reopen() {
     }
 }
 
-/// Writes complete lines to the destination of events.
+/// Queues complete lines for the destination of events. Fails if there is no room for them: they
+/// are lost.
 pub(crate) fn write_lines(lines: &[u8]) -> io::Result<()> {
-    match FILE.get() {
-        Some(file) => file.current.load().as_ref().write_all(lines),
+    match SINK.get() {
+        Some(sink) if sink.put(lines) => Ok(()),
+        Some(_) => Err(io::Error::other("the reader of the log is too slow")),
         None => io::stderr().write_all(lines),
     }
 }

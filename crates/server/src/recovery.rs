@@ -55,13 +55,12 @@ fn log_options(settings: &Settings, salt: u64) -> Options {
     }
 }
 
-/// Recovers the keyspace and the log. `lanes`: one per reactor, each with a thread that loads and
-/// replays. `random` seeds a new keyspace and a
-/// new log.
+/// Recovers the keyspace and the log, with a thread for each reactor. The log has a lane for each
+/// reactor, and one for the links to other servers. `random` seeds a new keyspace and a new log.
 pub(crate) fn recover(
     disk: &Arc<dyn Disk>,
     settings: &Settings,
-    lanes: usize,
+    reactors: usize,
     now: UnixMs,
     random: u64,
 ) -> anyhow::Result<Recovered> {
@@ -69,7 +68,7 @@ pub(crate) fn recover(
     let salt = SmallRng::seed_from_u64(random).next_u64();
     service_manager::show("Loading the snapshot");
     let loading = params(settings, now, random, random);
-    let loaded = snapshots::load(&**disk, &loading, lanes).context("could not load snapshot")?;
+    let loaded = snapshots::load(&**disk, &loading, reactors).context("could not load snapshot")?;
     let loaded = loaded.unwrap_or_else(|| Snapshot::none(random, now));
     let Snapshot { keyspace, floors, keys: snapshot_keys, taken_unix_ms, .. } = loaded;
     // Each stripe was read at its own log position. A log that does not reach the highest of them
@@ -87,7 +86,7 @@ pub(crate) fn recover(
         has_failed: &has_failed,
     };
     let (log, recovered) = std::thread::scope(|scope| {
-        let mut replayer = Replayer::start(scope, target, lanes);
+        let mut replayer = Replayer::start(scope, target, reactors);
         let mut replayed = 0_u64;
         let mut replay = |record: Record<'_>| {
             if replayed.is_multiple_of(RECORDS_PER_STATUS) {
@@ -97,7 +96,7 @@ pub(crate) fn recover(
             replayer.take(record, &mut progress)
         };
         let span = Span { from, reach };
-        let opened = Log::open(Arc::clone(disk), options, lanes, span, &mut replay);
+        let opened = Log::open(Arc::clone(disk), options, reactors + 1, span, &mut replay);
         // A record that a thread could not apply is before one that this thread could not.
         replayer.end().map_err(|failure| {
             OpenError::of_record(&**disk, failure.at, failure.error.to_string().into())

@@ -1,7 +1,7 @@
 //! Startup and shutdown of the server.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
+use base::messages;
 use base::stages::CycleClock;
 use base::time::Now;
 use binlog::{Disk, FileDisk};
@@ -73,6 +74,8 @@ const CORES_PER_PASSWORD_THREAD: usize = 4;
 /// names each listener as soon as the server accepts connections; on a terminal also an example for
 /// each protocol.
 pub fn serve(config: Config) -> anyhow::Result<()> {
+    // Before the thread of the log starts, so that all threads leave signals to the group.
+    reactor::block_signals().context("could not block signals")?;
     logging::install(config.settings())?;
     run(config, announce)
 }
@@ -472,12 +475,11 @@ fn announce(group: &Group<Mail>, shared: &ServerState) -> anyhow::Result<()> {
     if !settings.unixsocket.as_os_str().is_empty() {
         listeners.push(format!("unixsocket={}", settings.unixsocket.display()));
     }
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "ready {}", listeners.join(" "))?;
-    if out.is_terminal() {
-        out.write_all(greeting(&settings, &addresses).as_bytes())?;
+    let mut text = format!("ready {}\n", listeners.join(" "));
+    if std::io::stdout().is_terminal() {
+        text.push_str(&greeting(&settings, &addresses));
     }
-    out.flush()?;
+    messages::print(&text);
     let reactors = shared.reactors.regular;
     tracing::info!(reactors, listeners = listeners.join(" "), "accepting connections");
     service_manager::notify(&format!(

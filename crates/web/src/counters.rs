@@ -87,7 +87,9 @@ counts! {
     cache_files: Gauge, "file_cache_files", "", "Files kept in memory or open.";
     cache_bytes: Gauge, "file_cache_bytes", "", "Bytes of files kept in memory.";
     log_lines_dropped: Counter, "access_log_lines_dropped_total", "",
-        "Access log lines dropped because the disk was too slow.";
+        "Access log lines dropped because the disk was too slow or full.";
+    messages_lost: Counter, "log_lines_lost_total", "",
+        "Lines that could not be written to standard error or output.";
     restarts: Counter, "worker_restarts_total", "", "Workers that died and were replaced.";
 }
 

@@ -16,7 +16,7 @@ struct Ban {
 const ACTORS: &[&str] = &["reactor::Context", "Context<", "Connections", "Output", "Links", "Disk"];
 
 /// The table to edit when a boundary moves.
-const BANS: [Ban; 6] = [
+const BANS: [Ban; 8] = [
     Ban {
         prefix: "crates/server/src/commands",
         words: ACTORS,
@@ -54,6 +54,19 @@ const BANS: [Ban; 6] = [
             "crates/server/src/simulation/schema.rs",
         ],
         instead: "data changes in a unit of work only: use `commit::Unit::change`",
+    },
+    Ban {
+        prefix: "crates/server/src/engine",
+        words: &["Unit::of_client"],
+        // MIGRATE deletes the keys that it has moved.
+        except: &["crates/server/src/engine/migration_threads.rs"],
+        instead: "background work gives no key a version: use `Unit::of_server`",
+    },
+    Ban {
+        prefix: "crates/server/src/replica",
+        words: &["Unit::of_client"],
+        except: &[],
+        instead: "a link gives no key a version of this server: use `Unit::of_server`",
     },
     Ban {
         prefix: "crates/store/src",

@@ -61,12 +61,11 @@ impl Progress for Terminal {
 
 impl Terminal {
     /// Prints a permanent line.
-    #[allow(clippy::print_stderr, reason = "progress is displayed to the user")]
     fn say(&self, text: &str) {
         if std::io::stderr().is_terminal() {
             self.bar.println(text);
         } else {
-            eprintln!("{text}");
+            base::messages::print_error(text);
         }
     }
 }

@@ -6,6 +6,7 @@ mod cluster;
 mod command_line;
 mod commands;
 mod cql;
+mod diagnostics;
 mod environment;
 mod failover;
 mod hub;

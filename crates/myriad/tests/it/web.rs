@@ -16,9 +16,11 @@ use std::time::Duration;
 
 use harness::{
     Folder, GET_HELLO, HELLO, Load, Orphan, PATIENCE, PATIENT, Server, ask, ask_all, ask_at_once,
-    check_status, connections_of, halt, has_open, is_running, replace, signal, successor,
-    wait_until, waiting_at,
+    check_status, connections_of, halt, has_open, is_running, own_address, replace, signal,
+    successor, wait_until, waiting_at,
 };
+
+use crate::diagnostics::DESTINATIONS;
 
 const STRATEGIES: [&str; 6] =
     ["least-loaded", "reuseport", "exclusive", "fdpass", "notify-lt", "notify-et"];
@@ -531,6 +533,39 @@ fn a_log_that_was_moved_away_is_reopened() {
     wait_until("the line is written", || has_line(&log));
     server.stop();
     assert!(fs::read_to_string(old).unwrap().lines().count() == 1);
+}
+
+/// The log of requests and that of the operator, in each process.
+#[test]
+fn logs_that_take_nothing_stop_no_request() {
+    for (mode, destination) in
+        ["process", "thread"].into_iter().flat_map(|mode| DESTINATIONS.map(|it| (mode, it)))
+    {
+        let folder = Folder::new(&format!("no-log-{mode}-{destination:?}"));
+        // A pipe that is read by no process; the server opens it for appending.
+        let pipe = folder.path("pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut both_ends = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        both_ends.write_all(&[b'x'; 64 * 1024]).unwrap();
+        let access = if destination.loses() { "/dev/full" } else { pipe.to_str().unwrap() };
+        let (log, _reader) = destination.open();
+        let status = own_address();
+        let options = ["--workers", "1", "--mode", mode, "--status", &status];
+        let server = Server::start_saying(&[&options[..], &["--access-log", access]].concat(), log);
+        for _ in 0..10 {
+            // Causes events.
+            server.signal("HUP");
+            ask(&mut server.connect(), GET_HELLO, HELLO);
+        }
+        if destination.loses() {
+            wait_until("the lost lines are counted", || {
+                ask(&mut server.connect(), GET_HELLO, HELLO);
+                server.metric("myriad_web_access_log_lines_dropped_total") > 0
+                    && server.metric("myriad_web_log_lines_lost_total") > 0
+            });
+        }
+        server.stop();
+    }
 }
 
 /// A worker that is finishing its last requests still writes to the log.

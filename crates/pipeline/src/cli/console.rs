@@ -1,9 +1,10 @@
 //! Progress output of a run: one updated line on a terminal, JSON lines elsewhere.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use base::causes::with_causes;
+use base::messages;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -91,16 +92,14 @@ impl Console {
         bar.set_message(parts.join(" | "));
     }
 
-    /// If the reader closes its end, the output stops but the run continues.
+    /// If the reader closes its end or does not read, lines are lost but the run continues.
     fn print_json(&self, status: &Status) {
         let at_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        match serde_json::to_string(&Line { at_ms, status }) {
-            Ok(line) => {
-                if let Err(error) = writeln!(std::io::stdout(), "{line}") {
-                    tracing::debug!(%error, "could not print status");
-                }
-            }
-            Err(error) => tracing::warn!(%error, "could not write status"),
+        let line = serde_json::to_string(&Line { at_ms, status });
+        match (line, messages::standard_output()) {
+            (Ok(line), Ok(out)) => drop(out.put(format!("{line}\n").as_bytes())),
+            (Err(error), _) => tracing::warn!(%error, "could not write status"),
+            (_, Err(error)) => tracing::warn!(%error, "could not start the thread of the output"),
         }
     }
 
@@ -113,6 +112,7 @@ impl Console {
                 for status in last.iter().flatten() {
                     self.print_json(status);
                 }
+                messages::flush_all();
             }
         }
         if let Some(reporter) = &self.reporter {

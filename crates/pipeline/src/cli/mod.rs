@@ -15,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, anyhow, bail};
 use base::causes::with_causes;
+use base::messages;
 use base::usage::UsageError;
 use lexopt::Parser;
 use options::{CommandLine, Loaded, OptionText, Section, texts};
@@ -142,13 +143,21 @@ fn log_to_stderr() -> Result<()> {
         Ok(word) => word.parse().with_context(|| format!("MYRIAD_LOG is {word:?}"))?,
         Err(_) => LevelFilter::WARN,
     };
+    let sink = messages::redirect_standard_error(report_lost)
+        .context("could not start the thread that writes messages")?;
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_target(false)
-        .with_writer(std::io::stderr)
+        .with_writer(move || sink.clone())
         .with_ansi(false)
+        .log_internal_errors(false)
         .try_init()
         .map_err(|error| anyhow!("could not install the logger: {error}"))
+}
+
+fn report_lost(lines: u64, error: Option<&std::io::Error>) {
+    let cause = error.map_or_else(|| "the reader is too slow".to_owned(), ToString::to_string);
+    tracing::error!(lines, cause, "messages were lost");
 }
 
 #[cfg(test)]

@@ -430,7 +430,7 @@ fn shown(reply: &Reply) -> String {
 
 /// Writes a line to standard error. If that is closed, the line is lost.
 fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
+    base::messages::print_error(line);
 }
 
 /// Reports the progress once a second.

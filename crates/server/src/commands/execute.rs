@@ -56,6 +56,8 @@ impl Prepared {
 pub(crate) enum Deferred {
     /// CLIENT PAUSE is in effect.
     Paused,
+    /// It may write, and the log has no room.
+    Room,
     /// Another reactor holds its data.
     Contended,
 }
@@ -174,7 +176,10 @@ impl<'a> ReactorContext<'a> {
                 Gate::OPEN
             }
             Ok(Admitted::Later) => {
-                session.wait = Some(Wait::Pause);
+                session.wait = Some(match self.reason_of_pause() {
+                    Deferred::Room => Wait::Room,
+                    _ => Wait::Pause,
+                });
                 session.commands -= 1; // it will be served again
                 return Gate::OPEN;
             }
@@ -227,6 +232,13 @@ impl<'a> ReactorContext<'a> {
         Gate::OPEN
     }
 
+    /// Why a [pause](ReactorState::pause) in effect stops a request.
+    #[cold]
+    pub(crate) fn reason_of_pause(&self) -> Deferred {
+        let is_paused = self.shared.pause.at(self.now.mono).is_some();
+        if is_paused { Deferred::Paused } else { Deferred::Room }
+    }
+
     fn begin(&mut self, session: &mut Session) {
         self.now = self.reactor.time(self.params);
         #[cfg(test)]
@@ -250,7 +262,7 @@ impl<'a> ReactorContext<'a> {
         let entry = match self.admit(session, prepared, args) {
             Ok(Admitted::Run(entry)) => entry,
             Ok(Admitted::Queued) => unreachable!("there is no transaction"),
-            Ok(Admitted::Later) => return Err(Deferred::Paused),
+            Ok(Admitted::Later) => return Err(self.reason_of_pause()),
             Err(fail) => {
                 self.count_rejected(session, prepared.id(), args, &fail);
                 return Ok((Err(fail), Gate::OPEN));
@@ -383,7 +395,8 @@ impl<'a> ReactorContext<'a> {
         let (shared, now) = (self.shared, self.now.mono);
         let may_write =
             |command: &Command, args: Args<'_>| scripting::may_write(shared, command, args);
-        if stops(&shared.pause, now, session, (command, args), may_write) {
+        let pause = self.reactor.pause(&shared.pause, now);
+        if stops(pause, session, (command, args), may_write) {
             return Ok(Admitted::Later);
         }
         if command.flags.has(Flags::WRITE) || transactions::writes(session, command) {
@@ -510,7 +523,7 @@ impl<'a> ReactorContext<'a> {
         let mut cx = CommandContext {
             command,
             db: session.db,
-            locked: Unit::new(self.shared, self.reactor, self.record, locked),
+            locked: Unit::of_client(self.shared, self.reactor, self.record, locked),
             reply,
             now: self.now,
             shared: self.shared,
@@ -860,6 +873,6 @@ impl CommandContext<'_> {
 enum Admitted {
     Run(&'static Entry),
     Queued,
-    /// Deferred: the server is paused.
+    /// Deferred: the server is paused, or its log has no room for a write.
     Later,
 }

@@ -68,7 +68,7 @@ pub(super) enum RequestStatus {
     Paused(Box<Paused>, Arc<PreparedStatement>),
     /// Nothing was appended: the request takes too long for a reactor.
     TooLong,
-    /// Nothing was appended: CLIENT PAUSE or FAILOVER stops the request.
+    /// Nothing was appended: CLIENT PAUSE, FAILOVER or a full log stops the request.
     Stopped,
 }
 
@@ -77,6 +77,8 @@ pub(super) enum RequestStatus {
 pub(crate) enum NotRun {
     /// CLIENT PAUSE or FAILOVER stops it.
     Paused,
+    /// It may write, and the log has no room.
+    Room,
     /// Another reactor holds its data.
     Contended,
 }
@@ -204,7 +206,8 @@ impl Requests<'_> {
             }
             Ok(RequestStatus::Stopped) => {
                 session.requests -= 1; // it will be answered again
-                return Err(NotRun::Paused);
+                let is_paused = self.shared.pause.at(self.now.mono).is_some();
+                return Err(if is_paused { NotRun::Paused } else { NotRun::Room });
             }
             Err(CqlError::Contended) => {
                 out.truncate(start);
@@ -725,7 +728,8 @@ impl Requests<'_> {
         })
     }
 
-    /// Whether CLIENT PAUSE or FAILOVER stops a request. A statement with an error is not stopped.
+    /// Whether CLIENT PAUSE, FAILOVER or a full log stops a request. A statement with an error is not
+    /// stopped.
     fn is_stopped(
         &mut self,
         client: &ClientState,
@@ -737,7 +741,8 @@ impl Requests<'_> {
             return false;
         }
         let (shared, now) = (self.shared, self.now.mono);
-        shared.pause.stops(now, || match request {
+        let Some(pause) = self.reactor.pause(&shared.pause, now) else { return false };
+        pause.stops(|| match request {
             Request::Query { statement, parameters } => {
                 let keyspace = parameters.keyspace.or(client.keyspace.as_deref());
                 let statement = self.executor(&mut processor.record).prepare(statement, keyspace);

@@ -42,8 +42,6 @@ pub(crate) struct Record {
     newest_timestamp: Option<i64>,
     /// See [`Unit::follow`].
     stream_position: Option<u64>,
-    /// See [`Unit::keep_versions`].
-    keeps_versions: bool,
     /// Mutations that give versions, until they are added to the record. Empty between units.
     versions: Vec<u8>,
     /// See [`Unit::move_from`].
@@ -127,7 +125,6 @@ impl Record {
         self.is_flushed = false;
         self.newest_timestamp = None;
         self.stream_position = None;
-        self.keeps_versions = false;
         if self.bytes.capacity() > RECORD_BYTES_KEPT_MAX {
             self.bytes = Vec::new();
         }
@@ -156,6 +153,9 @@ pub(crate) struct Unit<'a> {
     lane: usize,
     durable: Lsn,
     settled: Lsn,
+    /// Whether each key that [`Unit::change`] changes gets a new version of this server: only in a
+    /// group of masters, and only if a client is the author of the changes.
+    gives_versions: bool,
 }
 
 /// Gives read access to the unit's stripes; only [`Unit::change`] changes them.
@@ -169,8 +169,25 @@ impl<'a> Deref for Unit<'a> {
 }
 
 impl<'a> Unit<'a> {
+    /// A unit whose changes a client has requested. In a group of masters they get versions, by
+    /// which they replace what other servers have of these keys.
     #[inline]
-    pub(crate) fn new(
+    pub(crate) fn of_client(
+        shared: &'a ServerState,
+        reactor: &ReactorState,
+        record: &'a mut Record,
+        locked: Locked<'a>,
+    ) -> Unit<'a> {
+        let mut unit = Unit::of_server(shared, reactor, record, locked);
+        unit.gives_versions = shared.hub.server != 0;
+        unit
+    }
+
+    /// A unit of a link or of background work. No key gets a version from it, whatever it changes:
+    /// a version of this server would win against writes that their author has acknowledged and
+    /// this server has not received yet. A link sets the versions of the other server.
+    #[inline]
+    pub(crate) fn of_server(
         shared: &'a ServerState,
         reactor: &ReactorState,
         record: &'a mut Record,
@@ -179,8 +196,8 @@ impl<'a> Unit<'a> {
         debug_assert!(record.bytes.is_empty(), "the last unit has logged its record");
         debug_assert!(record.moved_from.is_none(), "a change follows at once");
         debug_assert!(record.newest_timestamp.is_none(), "a write locks its stripes first");
-        let ReactorState { index: lane, durable, settled, .. } = *reactor;
-        Unit { locked, record, shared, lane, durable, settled }
+        let ReactorState { lane, durable, settled, .. } = *reactor;
+        Unit { locked, record, shared, lane, durable, settled, gives_versions: false }
     }
 
     /// Bytes of the record so far.
@@ -312,6 +329,19 @@ impl<'a> Unit<'a> {
         self.remove_expired(db, key, Change::HashRemove { fields: Items::Slice(fields) })
     }
 
+    /// Removes points of a time series from `first` to `last` whose TTL has expired. As with
+    /// [`Unit::expire`], no reply waits for it.
+    pub(crate) fn expire_points(
+        &mut self,
+        db: u8,
+        key: Key<'_>,
+        (first, last): (i64, i64),
+    ) -> Result<(), StoreError> {
+        let at = self.params().now();
+        self.remove_expired(db, key, Change::SeriesPurge { at, first, last })
+    }
+
+    /// The key keeps its version: the time at which data expires is part of its value.
     fn remove_expired(
         &mut self,
         db: u8,
@@ -338,13 +368,8 @@ impl<'a> Unit<'a> {
         self.record.stream_position = Some(position);
     }
 
-    /// Keeps the versions that the unit sets: they are those of other servers.
-    pub(crate) fn keep_versions(&mut self) {
-        self.record.keeps_versions = true;
-    }
-
-    /// Gives a version to each key that the unit has changed, under the locks. Keys that only
-    /// expired keep theirs: the time at which a key expires is part of its value.
+    /// Gives a version to each key that the unit has changed, under the locks. Keys of which
+    /// the unit only removed expired data keep theirs.
     #[inline(never)]
     fn give_versions(&mut self) {
         let Record { bytes, written, versions, is_flushed, newest_timestamp, .. } =
@@ -548,14 +573,13 @@ impl<'a> Unit<'a> {
         // the source alone.
         if self.record.bytes.is_empty() && self.record.stream_position.is_none() {
             self.record.newest_timestamp = None;
-            self.record.keeps_versions = false;
             return Gate::OPEN;
         }
         self.append_record()
     }
 
     fn append_record(&mut self) -> Gate {
-        if self.server() != 0 && !self.record.keeps_versions {
+        if self.gives_versions {
             self.give_versions();
         }
         if self.shared.invalidations.clients() > 0 {

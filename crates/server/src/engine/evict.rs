@@ -109,7 +109,7 @@ impl ReactorContext<'_> {
         let Some(locked) = shared.keyspace.lock_one_unless(key.hash, params, |_| true) else {
             return;
         };
-        let mut unit = Unit::new(shared, reactor, record, locked);
+        let mut unit = Unit::of_server(shared, reactor, record, locked);
         if !unit.contains(db, key) && !unit.is_overdue(db, key) {
             return; // deleted in the meantime
         }

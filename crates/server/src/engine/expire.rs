@@ -5,7 +5,7 @@
 //! stripe without expired keys costs one attempt to lock it, and only expired keys are read.
 
 use base::time::MonoNs;
-use store::{Change, Due, Key, Mutation, STRIPES, Value};
+use store::{Due, Key, STRIPES, Value};
 
 use crate::config::{KeyEvent, KeyEvents};
 use crate::engine::commit::Unit;
@@ -78,7 +78,7 @@ impl ReactorContext<'_> {
     fn expire_some(&mut self, stripe: usize) {
         let ReactorContext { shared, params, reactor, record, .. } = self;
         let Some(locked) = shared.keyspace.try_lock_stripe(stripe, params) else { return };
-        let mut unit = Unit::new(shared, reactor, record, locked);
+        let mut unit = Unit::of_server(shared, reactor, record, locked);
         for _ in 0..KEYS_PER_LOCK_MAX {
             if unit.record_bytes() > RECORD_BYTES_MAX {
                 break;
@@ -110,7 +110,7 @@ impl ReactorContext<'_> {
                 }
                 let stripe = stripe_of(&some[0]);
                 let Some(locked) = shared.keyspace.try_lock_stripe(stripe, params) else { break };
-                let mut unit = Unit::new(shared, reactor, record, locked);
+                let mut unit = Unit::of_server(shared, reactor, record, locked);
                 for name in some {
                     let key = unit.key(name);
                     if has_room_for(&unit, key) && unit.is_overdue(db, key) {
@@ -200,9 +200,8 @@ fn purge_series(
 ) {
     let at = unit.params().now();
     let Some(Value::Series(series)) = unit.peek(db, key) else { return };
-    let Some((first, last)) = series.due(at, POINTS_PER_LOCK_MAX) else { return };
-    let change = Change::SeriesPurge { at, first, last };
-    if unit.change(&Mutation::Key { db, key, change }).is_ok() {
+    let Some(points) = series.due(at, POINTS_PER_LOCK_MAX) else { return };
+    if unit.expire_points(db, key, points).is_ok() {
         reactor.publish_event(shared, POINTS_EXPIRED, db, key.bytes);
         if !unit.contains(db, key) {
             reactor.publish_event(shared, KeyEvent::DELETED, db, key.bytes);

@@ -210,7 +210,7 @@ fn delete(
     let keys = acknowledged.iter().map(|number| &migration.keys[*number]);
     let hashes = keys.clone().map(|key| shared.keyspace.hash(&key.name));
     let locked = shared.keyspace.lock(hashes, &params);
-    let mut unit = Unit::new(shared, reactor, record, locked);
+    let mut unit = Unit::of_client(shared, reactor, record, locked);
     let mut is_complete = true;
     for key in keys {
         let (db, named) = (migration.db, unit.key(&key.name));

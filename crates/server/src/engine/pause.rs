@@ -22,18 +22,22 @@ pub(crate) struct InEffect {
     pub(crate) writes_only: bool,
 }
 
+impl InEffect {
+    /// Of writes, for as long as the log has no room for them.
+    pub(crate) const FULL_LANE: InEffect = InEffect { until: MonoNs(u64::MAX), writes_only: true };
+
+    /// Whether it stops a statement of CQL. `may_write` is called during a pause of writes.
+    pub(crate) fn stops(self, may_write: impl FnOnce() -> bool) -> bool {
+        !self.writes_only || may_write()
+    }
+}
+
 impl Pause {
     /// Returns the pause in effect at `now`. A different one may follow it.
     #[inline]
     pub(crate) fn at(&self, now: MonoNs) -> Option<InEffect> {
         let word = self.0.load(Ordering::Relaxed);
         if word == 0 { None } else { in_effect(word, now) }
-    }
-
-    /// Whether a pause stops a statement of CQL. `may_write` is called during a pause of writes.
-    #[inline]
-    pub(crate) fn stops(&self, now: MonoNs, may_write: impl FnOnce() -> bool) -> bool {
-        self.at(now).is_some_and(|pause| !pause.writes_only || may_write())
     }
 
     /// Starts or extends the pause of CLIENT PAUSE. It is never shortened, and one of all commands

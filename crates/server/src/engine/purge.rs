@@ -90,8 +90,7 @@ impl ReactorContext<'_> {
         let ReactorContext { shared, params, reactor, record, .. } = self;
         // A stripe that a script holds is visited in the next scan.
         let Some(locked) = shared.keyspace.try_lock_stripe(stripe, params) else { return };
-        let mut unit = Unit::new(shared, reactor, record, locked);
-        unit.keep_versions();
+        let mut unit = Unit::of_server(shared, reactor, record, locked);
         for (db, name) in unit.old_deletions(before_ms * 1000, DELETIONS_PER_LOCK_MAX) {
             let key = shared.keyspace.key(&name);
             let mutation = Mutation::Version { db, key, given: Given::default() };
@@ -104,7 +103,7 @@ impl ReactorContext<'_> {
         let now = self.now_seconds();
         let ReactorContext { shared, params, reactor, record, .. } = self;
         let Some(locked) = shared.keyspace.try_lock_stripe(stripe, params) else { return };
-        let mut unit = Unit::new(shared, reactor, record, locked);
+        let mut unit = Unit::of_server(shared, reactor, record, locked);
         let found = unit.garbage(table, now, gc_before).take(PARTITIONS_PER_LOCK_MAX);
         let found: Vec<(i64, Vec<u8>)> = found.map(|(token, key)| (token, key.to_vec())).collect();
         for (token, bytes) in &found {

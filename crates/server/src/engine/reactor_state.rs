@@ -9,6 +9,7 @@ use crate::engine::gate::Gate;
 use crate::engine::hot_keys::Sampler;
 use crate::engine::leftovers::Leftovers;
 use crate::engine::monitor_feeds::{RequestSource, monitor_line};
+use crate::engine::pause::{InEffect, Pause};
 use crate::engine::published::LocalCounters;
 use crate::engine::pubsub::{
     Backlog, Kind, MatchedSubscription, Message, Publication, Refusal, SubscriberTable,
@@ -23,7 +24,7 @@ use crate::engine::running_scripts::RunningScripts;
 use crate::engine::secret::Shown;
 use crate::engine::server_state::{ServerState, params};
 use base::stages::CycleClock;
-use base::time::Now;
+use base::time::{MonoNs, Now};
 use binlog::Lsn;
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
@@ -42,6 +43,10 @@ pub(crate) const RETRY_NS: u64 = 2_000_000;
 #[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 pub(crate) struct ReactorState {
     pub(crate) index: usize,
+    /// The lane of the log that its records go to.
+    pub(crate) lane: usize,
+    /// Whether writes wait for room in that lane, as of the last [check](ReactorState::check_room).
+    is_lane_full: bool,
     /// Whether this is the spare reactor.
     pub(crate) is_spare: bool,
     /// The request that is served next must run on a regular reactor.
@@ -134,6 +139,8 @@ impl ReactorState {
         let settings = shared.settings.load_full();
         let mut reactor = ReactorState {
             index,
+            lane: index,
+            is_lane_full: false,
             is_spare: shared.reactors.is_spare(index),
             is_leaving: false,
             is_off_reactor: false,
@@ -198,6 +205,24 @@ impl ReactorState {
     /// The state of a thread outside the reactors, whose log records go to the lane of `index`.
     pub(crate) fn off_reactor(shared: &ServerState, index: usize) -> ReactorState {
         ReactorState { is_off_reactor: true, ..ReactorState::new(shared, index) }
+    }
+
+    /// The state of a thread that applies what another server sends. Its log records go to the lane
+    /// of the links: a full one must delay no client.
+    pub(crate) fn of_link(shared: &ServerState) -> ReactorState {
+        ReactorState { lane: shared.reactors.all(), ..ReactorState::off_reactor(shared, 0) }
+    }
+
+    /// Reads whether the log has room for the records of the next requests.
+    #[inline]
+    pub(crate) fn check_room(&mut self, shared: &ServerState) {
+        self.is_lane_full = shared.is_lane_full(self.lane);
+    }
+
+    /// The pause in effect: of clients, or of writes until the log has room for them.
+    #[inline]
+    pub(crate) fn pause(&self, pause: &Pause, now: MonoNs) -> Option<InEffect> {
+        pause.at(now).or(self.is_lane_full.then_some(InEffect::FULL_LANE))
     }
 
     /// Prepares for the changes of one request or frame on such a thread.

@@ -45,7 +45,7 @@ pub(crate) fn promote(
     let mut record = Record::default();
     // Stripes are locked before the link and the history: commands that read these have locked some.
     let locked = shared.keyspace.lock(std::iter::once(stored_hash()), params);
-    let mut unit = Unit::new(shared, reactor, &mut record, locked);
+    let mut unit = Unit::of_server(shared, reactor, &mut record, locked);
     let mut link = replication.link();
     let mut history = replication.history();
     let mut promoted = history.clone();

@@ -236,6 +236,13 @@ impl ServerState {
         if self.log.takes_writes() { Ok(()) } else { Err(LOG_FAILED) }
     }
 
+    /// Whether writes must wait until a lane of the log has room. A log that cannot grow refuses
+    /// them instead.
+    #[inline]
+    pub(crate) fn is_lane_full(&self, lane: usize) -> bool {
+        !self.log.has_room(lane) && self.log.takes_writes()
+    }
+
     /// Whether this server changes data by itself: expiry, eviction, purge. A replica only follows.
     pub(crate) fn may_change_data(&self) -> bool {
         self.replication.role() == Role::Master && self.log.takes_writes()

@@ -89,8 +89,6 @@ impl CqlReactorState {
 enum Stop {
     /// The session waits or closes.
     Session,
-    /// The log is out of space.
-    LogSpace,
     /// The next message cannot run now.
     NotRun(NotRun),
     /// Too many replies wait for the log, or too many statements of the connection are paused.
@@ -159,11 +157,9 @@ impl frames::Reader for Serving<'_> {
 
 impl Serving<'_> {
     /// The reason why the next message cannot run now.
-    fn obstacle(&self) -> Option<Stop> {
-        let Requests { shared, reactor, .. } = &self.requests;
-        if !shared.log.has_room(reactor.index) {
-            return Some(Stop::LogSpace);
-        }
+    fn obstacle(&mut self) -> Option<Stop> {
+        let Requests { shared, reactor, .. } = &mut self.requests;
+        reactor.check_room(shared);
         let parked = &self.session.parked;
         let unanswered = self.session.unanswered();
         let is_full = unanswered >= self.in_flight_max
@@ -424,7 +420,7 @@ impl ReactorHandler {
         match stop {
             Stop::Limits => return Then::Step,
             Stop::Turn => return Then::Turn,
-            Stop::LogSpace => return Then::Pause(Obstacle::LogSpace),
+            Stop::NotRun(NotRun::Room) => return Then::Pause(Obstacle::LogSpace),
             Stop::NotRun(NotRun::Paused) => return Then::Pause(Obstacle::ClientPause),
             Stop::NotRun(NotRun::Contended) => return Then::Pause(Obstacle::Keys),
             Stop::Replies => {

@@ -56,7 +56,7 @@ impl ReactorHandler {
                 self.reactor.gate_max = Gate::at(durable);
             }
         }
-        if !self.waiting_for_log_space.is_empty() && self.has_log_space() {
+        if !self.waiting_for_log_space.is_empty() && !self.shared.is_lane_full(self.reactor.lane) {
             for id in std::mem::take(&mut self.waiting_for_log_space) {
                 let Some((session, _)) = connections.get_mut(id) else { continue };
                 session.protocol().end_pause();

@@ -313,9 +313,7 @@ impl ReactorHandler {
         out: &mut Output,
     ) -> (usize, Option<Then>) {
         for index in 0..batch.len() {
-            if !self.has_log_space() {
-                return (index, Some(Then::Pause(Obstacle::LogSpace)));
-            }
+            self.reactor.check_room(&self.shared);
             let request = batch.get(index, input);
             let may_leave = self.reactor.is_spare && !self.reactor.is_draining;
             if may_leave && find(&request).1.needs_data() {
@@ -511,10 +509,7 @@ impl ReactorHandler {
         pipeline: Pipeline,
         out: &mut Output,
     ) -> Then {
-        if !self.has_log_space() {
-            session.pipeline = Some(Box::new(pipeline));
-            return Then::Pause(Obstacle::LogSpace);
-        }
+        self.reactor.check_room(&self.shared);
         let (options, started) = (pipeline.options, (self.reactor.stamp, pipeline.ns));
         let mut exchange = self.exchange(session, session.durability, out);
         let response = pipeline.run(&mut exchange).expect("only its first command is postponed");
@@ -664,7 +659,6 @@ fn after_answer(session: &mut Session, options: ResponseOptions) -> Then {
     if let Some(pipeline) = &session.pipeline {
         return match pipeline.stop {
             PipelineStop::Turn => Then::Turn,
-            PipelineStop::Room => Then::Pause(Obstacle::LogSpace),
             PipelineStop::Deferred(deferred) => Then::Pause(deferred.into()),
         };
     }

@@ -65,6 +65,7 @@ impl From<Deferred> for Obstacle {
     fn from(deferred: Deferred) -> Obstacle {
         match deferred {
             Deferred::Paused => Obstacle::ClientPause,
+            Deferred::Room => Obstacle::LogSpace,
             Deferred::Contended => Obstacle::Keys,
         }
     }

@@ -76,9 +76,7 @@ impl Protocol for Session {
         {
             return Step::new(0, Then::Abort);
         }
-        if !server.has_log_space() {
-            return Step::new(0, Then::Pause(Obstacle::LogSpace));
-        }
+        server.reactor.check_room(&server.shared);
         let decode_start = server.reactor.stamp;
         let limits = server.limits(self);
         // One at a time before AUTH, which changes the limits.
@@ -104,6 +102,8 @@ impl Protocol for Session {
             Then::Close
         } else if self.wait == Some(Wait::Pause) {
             Then::Pause(Obstacle::ClientPause)
+        } else if self.wait == Some(Wait::Room) {
+            Then::Pause(Obstacle::LogSpace)
         } else if self.wait == Some(Wait::Keys) {
             Then::Pause(Obstacle::Keys)
         } else if self.wait.is_some() {
@@ -347,7 +347,7 @@ impl ReactorHandler {
             } else {
                 out.hold(Level::Local, 0);
             }
-            if matches!(session.wait, Some(Wait::Pause | Wait::Keys)) {
+            if matches!(session.wait, Some(Wait::Pause | Wait::Room | Wait::Keys)) {
                 return Some(index);
             }
             // Like all messages, the connection's own messages follow the reply to the publishing

@@ -69,12 +69,6 @@ impl ReactorHandler {
         Flow { consumed, next: self.hold_publisher(id, next) }
     }
 
-    /// Whether the log has room for the records of this reactor's next request.
-    #[inline]
-    pub(super) fn has_log_space(&self) -> bool {
-        self.shared.log.has_room(self.reactor.index)
-    }
-
     /// Charges the connection for its buffers. Ends the connection if there is no memory for its
     /// input.
     fn charge(

@@ -76,7 +76,7 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         .map_err(|error| bad(error.to_string()))
         .and_then(|()| Call::parse(request.body()));
     if call.as_ref().is_ok_and(|call| exchange.is_stopped(call)) {
-        return Err(Deferred::Paused);
+        return Err(exchange.context.reason_of_pause());
     }
     let ran = call.and_then(|call| match exchange.run_cql(&call) {
         // Plan the statement again for the altered table.
@@ -263,10 +263,11 @@ impl<'a> CallValues<'a> {
 }
 
 impl Exchange<'_> {
-    /// Whether CLIENT PAUSE or FAILOVER stops a statement. One with an error is not stopped.
+    /// Whether CLIENT PAUSE, FAILOVER or a full log stops a statement. One with an error is not stopped.
     fn is_stopped(&mut self, call: &Call<'_>) -> bool {
         let (shared, now) = (self.context.shared, self.context.now.mono);
-        shared.pause.stops(now, || {
+        let Some(pause) = self.context.reactor.pause(&shared.pause, now) else { return false };
+        pause.stops(|| {
             let statement = self.plan(&call.statement, call.keyspace.as_deref());
             statement.is_ok_and(|statement| statement.plan.may_write())
         })

@@ -254,6 +254,7 @@ impl Exchange<'_> {
             reply.rewind(start);
             match wait {
                 commands::session::Wait::Pause => return Err(Deferred::Paused),
+                commands::session::Wait::Room => return Err(Deferred::Room),
                 commands::session::Wait::Keys => return Err(Deferred::Contended),
                 _ => {}
             }

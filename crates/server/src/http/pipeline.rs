@@ -20,8 +20,6 @@ use crate::commands::execute::Deferred;
 pub(crate) enum PipelineStop {
     /// The share of the turn is used up, or too many of its messages are in flight.
     Turn,
-    /// The log has no free space.
-    Room,
     /// The next command is deferred.
     Deferred(Deferred),
 }
@@ -95,10 +93,7 @@ impl Pipeline {
                 self.stop = PipelineStop::Turn;
                 break;
             }
-            if !exchange.context.shared.log.has_room(exchange.context.reactor.index) {
-                self.stop = PipelineStop::Room;
-                break;
-            }
+            exchange.context.reactor.check_room(exchange.context.shared);
         }
         response.pipeline = Some(Box::new(self));
         Ok(response)

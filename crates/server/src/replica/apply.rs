@@ -23,9 +23,6 @@ use crate::engine::role_change;
 use crate::engine::server_state::ServerState;
 use crate::handler::State;
 
-/// The lane of the log that the records go to, which is that of this reactor.
-pub(super) const LANE: usize = 0;
-
 /// How far the stream is applied, and where the last record ends in the log of this server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Applied {
@@ -110,7 +107,7 @@ impl<'s> Applier<'s> {
         Applier {
             state,
             shared,
-            reactor: ReactorState::off_reactor(shared, LANE),
+            reactor: ReactorState::of_link(shared),
             record: Record::default(),
             generation,
             stage: Stage::Begin,
@@ -140,8 +137,8 @@ impl<'s> Applier<'s> {
     }
 
     /// Whether the log takes the records of a frame now.
-    pub(super) fn has_room(&self) -> bool {
-        self.shared.log.has_room(LANE)
+    pub(crate) fn has_room(&self) -> bool {
+        self.shared.log.has_room(self.reactor.lane)
     }
 
     pub(crate) fn is_copying(&self) -> bool {
@@ -263,8 +260,7 @@ impl<'s> Applier<'s> {
             return Err(ApplyError::Superseded);
         }
         let locked = self.shared.keyspace.lock(std::iter::empty(), params);
-        let mut unit = Unit::new(self.shared, &self.reactor, &mut self.record, locked);
-        unit.keep_versions();
+        let mut unit = Unit::of_server(self.shared, &self.reactor, &mut self.record, locked);
         change(&mut unit, &mut applied)?;
         let gate = unit.commit(&mut self.reactor);
         self.shared.replication.publish_applied(*applied);

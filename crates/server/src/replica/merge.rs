@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use store::{Change, Given, Key, Mutation, Params, STRIPES, Version};
 use wire::replication::{Copied, EpochId, Frame, Kind, Opening, StreamError};
 
-use super::apply::{ApplyError, LANE, changes_cache, decode, lock};
+use super::apply::{ApplyError, changes_cache, decode, lock};
 use super::reload::reload;
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
@@ -77,7 +77,7 @@ impl<'s> Merger<'s> {
         Merger {
             state,
             shared,
-            reactor: ReactorState::off_reactor(shared, LANE),
+            reactor: ReactorState::of_link(shared),
             record: Record::default(),
             server,
             generation,
@@ -110,8 +110,8 @@ impl<'s> Merger<'s> {
         }
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.shared.log.has_room(LANE)
+    pub(crate) fn has_room(&self) -> bool {
+        self.shared.log.has_room(self.reactor.lane)
     }
 
     pub(crate) fn link_state(&self) -> LinkState {
@@ -219,8 +219,7 @@ impl<'s> Merger<'s> {
             return Err(ApplyError::Superseded);
         }
         let locked = self.shared.keyspace.lock(std::iter::empty(), params);
-        let mut unit = Unit::new(self.shared, &self.reactor, &mut self.record, locked);
-        unit.keep_versions();
+        let mut unit = Unit::of_server(self.shared, &self.reactor, &mut self.record, locked);
         let result = change(&mut unit)?;
         let gate = unit.commit(&mut self.reactor);
         if gate == Gate::NEVER {

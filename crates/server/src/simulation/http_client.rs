@@ -49,7 +49,11 @@ impl Answer {
 
 impl Client {
     pub(super) fn connect(world: &mut World) -> Client {
-        let sim = world.sim().connect_to(HTTP);
+        Client::connect_to(world, HTTP)
+    }
+
+    pub(super) fn connect_to(world: &mut World, listener: usize) -> Client {
+        let sim = world.sim().connect_to(listener);
         Client { sim, decoder: ResponseDecoder::new(), unread: Vec::new(), answer: None }
     }
 

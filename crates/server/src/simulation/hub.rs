@@ -27,18 +27,18 @@ use crate::replica::Merger;
 const SEEDS: u64 = 40;
 const ROUNDS: usize = 60;
 
-fn plan(server: u16, is_hub: bool) -> Plan {
+pub(super) fn plan(server: u16, is_hub: bool) -> Plan {
     let server = server.to_string();
     let hub = if is_hub { "yes" } else { "no" };
     with_options(&[("enable-debug-command", "yes"), ("server-id", &server), ("hub", hub)])
 }
 
-fn number(index: usize) -> u16 {
+pub(super) fn number(index: usize) -> u16 {
     u16::try_from(index + 1).unwrap()
 }
 
 /// Makes `to` a server that follows `from`.
-fn add_peer(world: &mut World, from: usize) {
+pub(super) fn add_peer(world: &mut World, from: usize) {
     let server = number(from);
     assert_eq!(ask(world, &format!("HUB ADD {server} peer {}|", 1000 + server)), "+OK\r\n");
 }
@@ -112,9 +112,29 @@ impl<'s> Link<'s> {
     }
 }
 
+/// Merges what a peer has written until the log of the receiver has no room for more. That log is
+/// not written meanwhile.
+pub(super) fn merge_until_full(source: &mut World, to: &mut World, ends: (usize, usize)) {
+    let state = to.state().clone();
+    let mut link = Link::open(source, &state, ends);
+    for _ in 0..20_000 {
+        link.receive(source);
+        link.merge_one(to);
+        if !link.merger.has_room() {
+            return;
+        }
+    }
+    panic!("the log has room for everything");
+}
+
 /// Runs a link for a number of frames, or until nothing more arrives. Returns whether any value
 /// arrived.
-fn follow(source: &mut World, to: &mut World, ends: (usize, usize), frames: Option<usize>) -> bool {
+pub(super) fn follow(
+    source: &mut World,
+    to: &mut World,
+    ends: (usize, usize),
+    frames: Option<usize>,
+) -> bool {
     let before = peer(to, ends.0).received;
     let state = to.state().clone();
     let mut link = Link::open(source, &state, ends);
@@ -138,14 +158,14 @@ fn follow(source: &mut World, to: &mut World, ends: (usize, usize), frames: Opti
 }
 
 /// The servers, and the links between them: (source, receiver).
-struct Group {
-    worlds: Vec<World>,
+pub(super) struct Group {
+    pub(super) worlds: Vec<World>,
     links: Vec<(usize, usize)>,
 }
 
 impl Group {
     /// `hub`: its place, if there is one.
-    fn new(seed: u64, links: &[(usize, usize)], hub: Option<usize>) -> Group {
+    pub(super) fn new(seed: u64, links: &[(usize, usize)], hub: Option<usize>) -> Group {
         let count = links.iter().map(|(from, to)| from.max(to) + 1).max().unwrap();
         let new = |index| {
             let plan = plan(number(index), hub == Some(index));
@@ -163,13 +183,13 @@ impl Group {
         (source, receiver)
     }
 
-    fn follow(&mut self, ends: (usize, usize), frames: Option<usize>) -> bool {
+    pub(super) fn follow(&mut self, ends: (usize, usize), frames: Option<usize>) -> bool {
         let (source, receiver) = self.pair(ends);
         follow(source, receiver, ends, frames)
     }
 
     /// Lets all links run until no value is sent any more. Returns the number of rounds.
-    fn settle(&mut self) -> usize {
+    pub(super) fn settle(&mut self) -> usize {
         for round in 0..20 {
             let links = self.links.clone();
             let sent = links.into_iter().map(|ends| self.follow(ends, None)).collect::<Vec<_>>();
@@ -189,7 +209,7 @@ impl Group {
 }
 
 /// What clients see of the data.
-fn shown(world: &mut World) -> String {
+pub(super) fn shown(world: &mut World) -> String {
     let mut shown = ask(world, "DEBUG DIGEST|DBSIZE|FUNCTION LIST|");
     for key in 0..6 {
         for kind in ["s", "l", "h", "z", "t", "x"] {
@@ -441,7 +461,7 @@ fn rows_of_tables_are_merged_cell_by_cell() {
 }
 
 /// Conflicts that a server has counted, and the winner and loser of the latest one.
-fn conflicts(world: &mut World) -> (u64, Option<(u16, u16)>) {
+pub(super) fn conflicts(world: &mut World) -> (u64, Option<(u16, u16)>) {
     let hub = &world.shared().hub;
     let count = hub.peers().all().values().map(|peer| peer.conflicts).sum();
     (count, hub.conflicts().first().map(|latest| (latest.winner.server, latest.loser.server)))

@@ -48,7 +48,7 @@ pub(super) fn ask(world: &mut World, requests: &str) -> String {
     String::from_utf8_lossy(&replies).into_owned()
 }
 
-fn master(port: u16) -> MasterAddress {
+pub(super) fn master(port: u16) -> MasterAddress {
     MasterAddress { host: "master".to_owned(), port }
 }
 
@@ -191,6 +191,21 @@ fn follow(
         }
     }
     panic!("the replica does not reach its master");
+}
+
+/// Applies what the master has written until the log of the replica has no room for more. That log
+/// is not written meanwhile.
+pub(super) fn apply_until_full(source: &mut World, replica: &mut World, must_copy: bool) {
+    let state = replica.state().clone();
+    let mut link = Link::open(source, &state, must_copy, false);
+    for _ in 0..20_000 {
+        link.receive(source);
+        assert!(link.apply(1, replica.sim().now()));
+        if !link.applier.has_room() {
+            return;
+        }
+    }
+    panic!("the log has room for everything");
 }
 
 /// Makes a server a replica by a copy.

@@ -47,13 +47,13 @@ fn try_login(world: &mut World, user: &str, password: &str) -> (Client, Vec<Stri
     (client, replies)
 }
 
-fn login(world: &mut World, user: &str, password: &str) -> Client {
+pub(super) fn login(world: &mut World, user: &str, password: &str) -> Client {
     let (client, replies) = try_login(world, user, password);
     assert_eq!(replies, ["1 AUTH_SUCCESS"], "{user}");
     client
 }
 
-fn run(world: &mut World, client: &mut Client, text: &str) -> String {
+pub(super) fn run(world: &mut World, client: &mut Client, text: &str) -> String {
     client.query(7, text);
     let replies = answers(world, client);
     let [reply] = &replies[..] else { panic!("{text}: {replies:?}") };

@@ -688,7 +688,7 @@ fn begin_life(
         log_segment_bytes: plan.segment_bytes,
         internals: Internals {
             log_lane_bytes_max: plan.lane_bytes,
-            log_group_bytes_max: plan.lane_bytes * plan.reactors as u64,
+            log_group_bytes_max: plan.lane_bytes * (plan.reactors as u64 + 1),
             ..config.settings().internals.clone()
         },
         ..config.settings().clone()

@@ -221,7 +221,7 @@ impl CqlExecutor<'_> {
             shared.keyspace.lock_unless(hashes, params, is_too_slow)
         };
         let locked = locked.ok_or_else(held_by_script)?;
-        let mut unit = Unit::new(shared, reactor, record, locked);
+        let mut unit = Unit::of_client(shared, reactor, record, locked);
         unit.admit(bytes.len(), u64::MAX)
             .map_err(|_| CqlError::invalid("The change is too long for one record of the log"))?;
         for mutation in mutations {

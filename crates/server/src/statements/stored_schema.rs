@@ -334,18 +334,22 @@ pub(crate) fn install(
     if host_id(&shared.keyspace, params).is_none() {
         batch.put(&local_id, &local);
     }
+    // A new member of a group has not received the roles of the others yet: those stay.
+    let is_member = shared.hub.server != 0;
+    let timestamp = if is_member { FIRST_ROLES_TIMESTAMP } else { last.timestamp };
+    let mut roles = Batch::new(timestamp, params.now());
     for (id, cells) in &first_rows {
-        batch.put_items(id, cells);
+        roles.put_items(id, cells);
     }
     let mut reactor = ReactorState::new(shared, 0);
     let mut record = Record::default();
     // One record per mutation: after a crash, the next start writes the missing ones.
-    for mutation in batch.mutations() {
+    for mutation in batch.mutations().chain(roles.mutations()) {
         let Mutation::Partition { key, .. } = &mutation else {
             unreachable!("a batch writes partitions")
         };
         let locked = shared.keyspace.lock_one(key.hash(), params);
-        let mut unit = Unit::new(shared, &reactor, &mut record, locked);
+        let mut unit = Unit::of_server(shared, &reactor, &mut record, locked);
         unit.change(&mutation)?;
         last.gate = unit.commit(&mut reactor);
     }
@@ -358,6 +362,10 @@ pub(crate) fn install(
     }
     Ok(())
 }
+
+/// Less than every timestamp that a server gives; what the new row replaces has one less.
+// Source: Cassandra 5.0, CassandraRoleManager.createDefaultRoleQuery
+const FIRST_ROLES_TIMESTAMP: i64 = 1;
 
 /// Creates the superuser with the server's password, if logins are required and there are no roles.
 // Source: Cassandra 5.0, CassandraRoleManager.setupDefaultRole

@@ -10,7 +10,6 @@ mod worker_handle;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,10 +50,10 @@ const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Runs a master until a termination signal. `words` is the command line after `myriad web`.
 pub(crate) fn run(source: Source, words: &[OsString], inherits: bool) -> anyhow::Result<()> {
-    logging::install();
-    let config = source.read()?;
     // Before any thread starts, so that all threads leave signals to the master.
     let signals = Signals::open().context("could not set up signal handling")?;
+    logging::install()?;
+    let config = source.read()?;
     accept::raise_descriptors();
     let parent = inherits.then(upgrade::inherit).transpose()?;
     Master::start(source, words.to_vec(), config, signals, parent)?.run()
@@ -349,9 +348,7 @@ impl Master {
         self.group.send_order_to_all(ACCEPT);
         self.watch_listeners()?;
         // After an upgrade, the process that reads the announcements may have exited long ago.
-        if let Err(error) = self.announce() {
-            tracing::warn!(%error, "could not announce readiness");
-        }
+        self.announce();
         let config = &self.group.config;
         tracing::info!(
             addresses = %self.listening_at(),
@@ -374,10 +371,8 @@ impl Master {
         Ok(())
     }
 
-    fn announce(&self) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "ready {}", self.listening_at())?;
-        out.flush()
+    fn announce(&self) {
+        base::messages::print(&format!("ready {}\n", self.listening_at()));
     }
 
     /// Formats the addresses of this server as URLs.

@@ -5,8 +5,10 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use base::time::{MonoNs, Now, UnixMs};
@@ -22,11 +24,16 @@ const BATCH_BYTES: usize = 32 * 1024;
 /// Maximum number of batches that wait for the disk; further lines are counted and dropped.
 const BATCHES_MAX: usize = 64;
 
+/// How long the end of a worker waits until all lines are written. A file that takes nothing, such
+/// as a pipe that is not read, must not keep the process.
+const END_MAX: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 struct Order {
     /// The file for this batch and later ones, if the log was reopened.
     file: Option<File>,
     batch: Vec<u8>,
+    lines: u64,
 }
 
 /// The parts of a line that depend only on the request.
@@ -245,9 +252,11 @@ impl Ledger {
         }
     }
 
-    /// Number of lines dropped because the disk was too slow.
+    /// Number of lines dropped because the disk was too slow or could not take them.
     pub(crate) fn dropped_lines(&self) -> u64 {
-        self.log.as_ref().map_or(0, |log| log.dropped_lines_ever)
+        let dropped =
+            |log: &AccessLog| log.dropped_lines_ever + log.failed_lines.load(Ordering::Relaxed);
+        self.log.as_ref().map_or(0, dropped)
     }
 }
 
@@ -258,7 +267,10 @@ pub(crate) struct AccessLog {
     format: LogFormat,
     /// `None` while dropping.
     orders: Option<SyncSender<Order>>,
-    thread: Option<JoinHandle<()>>,
+    /// Receives nothing, and is disconnected when the thread has ended.
+    ended: Receiver<()>,
+    /// Lines that the thread could not write.
+    failed_lines: Arc<AtomicU64>,
     /// The file for the next batch that fits in the queue, if the log was reopened.
     reopened: Option<File>,
     batch: Vec<u8>,
@@ -275,14 +287,21 @@ impl AccessLog {
     /// lack the permission.
     pub(crate) fn start(file: OwnedFd, format: LogFormat) -> anyhow::Result<AccessLog> {
         let (orders, received) = sync_channel(BATCHES_MAX);
-        let thread = std::thread::Builder::new()
+        let (alive, ended) = sync_channel(0);
+        let failed_lines = Arc::<AtomicU64>::default();
+        let failed = Arc::clone(&failed_lines);
+        std::thread::Builder::new()
             .name("access-log".to_owned())
-            .spawn(move || write(File::from(file), &received))
+            .spawn(move || {
+                write(File::from(file), &received, &failed);
+                drop(alive);
+            })
             .context("could not start the access log thread")?;
         Ok(AccessLog {
             format,
             orders: Some(orders),
-            thread: Some(thread),
+            ended,
+            failed_lines,
             reopened: None,
             batch: Vec::new(),
             batch_lines: 0,
@@ -357,7 +376,7 @@ impl AccessLog {
         let next = Vec::with_capacity(BATCH_BYTES + 4096);
         let batch = std::mem::replace(&mut self.batch, next);
         let lines = std::mem::take(&mut self.batch_lines);
-        let order = Order { file: self.reopened.take(), batch };
+        let order = Order { file: self.reopened.take(), batch, lines };
         let refused = self.orders.as_ref().and_then(|orders| orders.try_send(order).err());
         if let Some(TrySendError::Full(order) | TrySendError::Disconnected(order)) = refused {
             // Kept for the next batch; otherwise later lines would still go to the moved file.
@@ -381,17 +400,15 @@ impl AccessLog {
     }
 }
 
-/// Waits until everything is written: the worker does not serve any more requests.
+/// Waits for a limited time until everything is written: the worker does not serve any more
+/// requests.
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        let order = Order { file: self.reopened.take(), batch: std::mem::take(&mut self.batch) };
-        if let Some(orders) = self.orders.take()
-            && orders.send(order).is_err()
-        {
-            tracing::error!("access log thread exited prematurely");
-        }
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("access log thread panicked");
+        self.flush();
+        drop(self.orders.take());
+        let ended: Result<(), _> = self.ended.recv_timeout(END_MAX);
+        if ended == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("access log takes no lines; ending without the last ones");
         }
     }
 }
@@ -402,20 +419,25 @@ pub(crate) fn open(path: &Path) -> anyhow::Result<OwnedFd> {
     Ok(file.with_context(|| format!("access-log: could not open {}", path.display()))?.into())
 }
 
-fn write(mut file: File, orders: &Receiver<Order>) {
-    let mut is_failing = false;
+fn write(mut file: File, orders: &Receiver<Order>, failed_lines: &AtomicU64) {
+    let mut lost = 0;
     while let Ok(order) = orders.recv() {
         if let Some(reopened) = order.file {
             file = reopened;
         }
-        let done = file.write_all(&order.batch);
-        match done {
-            Ok(()) => is_failing = false,
-            Err(error) if !is_failing => {
-                is_failing = true;
-                tracing::error!(%error, "could not write to the access log");
+        match file.write_all(&order.batch) {
+            Ok(()) if lost != 0 => {
+                tracing::error!(lines = lost, "access log lines lost");
+                lost = 0;
             }
-            Err(_) => {}
+            Ok(()) => {}
+            Err(error) => {
+                if lost == 0 {
+                    tracing::error!(%error, "could not write to the access log");
+                }
+                lost += order.lines;
+                failed_lines.fetch_add(order.lines, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -184,7 +184,6 @@ impl Start {
 
 /// Runs a worker process, whose channel to the master is its standard input.
 pub(crate) fn run_process() -> anyhow::Result<()> {
-    logging::install();
     // Before any thread starts. The master handles signals for all, but TERM is handled here too.
     let signals = Signals::open().context("could not set up signal handling")?;
     accept::raise_descriptors();
@@ -194,10 +193,14 @@ pub(crate) fn run_process() -> anyhow::Result<()> {
         bail!("a worker can only be started by its master");
     }
     let failures = Channel::from_fd(control.try_clone().context("could not open standard input")?);
-    let served =
-        Start::receive(Channel::from_fd(control)).and_then(|start| run(start, Some(signals)));
+    let served = Start::receive(Channel::from_fd(control)).and_then(|start| {
+        // The thread of the log has the privileges that this process keeps.
+        logging::install()?;
+        run(start, Some(signals))
+    });
     if let Err(error) = served {
         report(&failures, &error);
+        base::messages::flush_all();
         std::process::exit(1);
     }
     Ok(())

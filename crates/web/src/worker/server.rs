@@ -386,6 +386,7 @@ impl Server {
             cache_files: cache.files,
             cache_bytes: cache.bytes,
             log_lines_dropped: self.ledger.dropped_lines(),
+            messages_lost: base::messages::lost_lines(),
             // Counted by the master.
             restarts: 0,
         }

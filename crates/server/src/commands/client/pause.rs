@@ -12,22 +12,19 @@ use crate::commands::fail::Fail;
 use crate::commands::registry::REGISTRY;
 use crate::commands::session::Session;
 use crate::commands::transactions::is_exec;
-use crate::engine::pause::{InEffect, Pause};
+use crate::engine::pause::InEffect;
 use crate::engine::requests::RequestId;
 
 /// Whether this request has to wait. `script_may_write`: whether one that runs a script may change
 /// data.
 #[inline]
 pub(in crate::commands) fn stops(
-    pause: &Pause,
-    now: MonoNs,
+    pause: Option<InEffect>,
     session: &Session,
     (command, args): (&Command, Args<'_>),
     script_may_write: impl Fn(&Command, Args<'_>) -> bool,
 ) -> bool {
-    pause
-        .at(now)
-        .is_some_and(|pause| stops_while_on(pause, session, (command, args), &script_may_write))
+    pause.is_some_and(|pause| stops_while_on(pause, session, (command, args), &script_may_write))
 }
 
 // Source: Redis 7.2 `server.c`, `processCommand`; there, too, UNPAUSE waits like all other commands
@@ -115,6 +112,7 @@ mod tests {
     use crate::commands::{connection, strings};
     use crate::config::Durability;
     use crate::engine::acl::Identity;
+    use crate::engine::pause::Pause;
     use reactor::{ConnId, Peer};
 
     const ALL: bool = false;
@@ -128,7 +126,7 @@ mod tests {
     /// Whether a request without arguments has to wait.
     fn stops(pause: &Pause, now: MonoNs, session: &Session, command: &Command) -> bool {
         let none = OwnedArgs::new();
-        super::stops(pause, now, session, (command, none.as_args()), |_, _| true)
+        super::stops(pause.at(now), session, (command, none.as_args()), |_, _| true)
     }
 
     #[test]

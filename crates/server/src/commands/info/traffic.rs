@@ -91,6 +91,7 @@ pub(super) fn stats(page: &mut Page<'_, '_>) {
     refusals(page, &totals);
     page.field("reactor_stalls", shared.stalls.count());
     page.field("reactor_stall_longest_ms", shared.stalls.longest_ms());
+    page.field("log_lines_lost", base::messages::lost_lines());
     page.field("slowlog_entries", shared.command_logs.lock(LogKind::Slow).iter().len());
 }
 

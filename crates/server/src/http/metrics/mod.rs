@@ -122,6 +122,11 @@ fn data(page: &mut Page<'_>, shared: &ServerState, now: Now) {
             "Connections closed because too many had not authenticated.",
             totals.closed_newcomers,
         ),
+        (
+            "myriad_log_lines_lost_total",
+            "Lines of the log and of the output that could not be written.",
+            base::messages::lost_lines(),
+        ),
         ("myriad_overloads_total", "Times a reactor was overloaded.", totals.overloads),
         (
             "myriad_overload_refused_requests_total",

@@ -1,6 +1,5 @@
 //! What an import has done, and what it reports.
 
-use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,7 +42,7 @@ impl Report {
     /// Writes a line to standard error. If that is closed, the line is lost.
     #[expect(clippy::unused_self, reason = "notes are part of a report")]
     pub(super) fn note(&self, line: &str) {
-        let _ = writeln!(std::io::stderr(), "{line}");
+        base::messages::print_error(line);
     }
 }
 

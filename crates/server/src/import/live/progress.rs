@@ -1,6 +1,5 @@
 //! What an import has done, and what it reports each second.
 
-use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -81,6 +80,6 @@ impl Progress {
     /// Writes a line to standard error. If that is closed, the line is lost.
     #[expect(clippy::unused_self, reason = "reports are of a progress")]
     pub(super) fn note(&self, line: &str) {
-        let _ = writeln!(std::io::stderr(), "{line}");
+        base::messages::print_error(line);
     }
 }

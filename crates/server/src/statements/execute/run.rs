@@ -324,7 +324,7 @@ impl CqlExecutor<'_> {
         let locked = shared.keyspace.lock_all_unless(self.context.params, is_too_slow);
         let locked = locked.ok_or_else(held_by_script)?;
         let mut unit =
-            Unit::new(self.context.shared, self.context.reactor, self.context.record, locked);
+            Unit::of_client(self.context.shared, self.context.reactor, self.context.record, locked);
         let mutation = Mutation::Truncate { table: table_id(table) };
         unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;
         let gate = unit.commit(self.context.reactor);

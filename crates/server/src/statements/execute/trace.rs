@@ -68,7 +68,7 @@ impl CqlExecutor<'_> {
         let locked = shared.keyspace.lock_unless(hashes, self.context.params, is_too_slow);
         let locked = locked.ok_or_else(held_by_script)?;
         let mut unit =
-            Unit::new(self.context.shared, self.context.reactor, self.context.record, locked);
+            Unit::of_client(self.context.shared, self.context.reactor, self.context.record, locked);
         for (key, (_, packed)) in places().zip(&parts) {
             let mutation = Mutation::Partition { key, writes: packed.writes() };
             unit.change(&mutation).map_err(|error| CqlError::Server(error.to_string()))?;

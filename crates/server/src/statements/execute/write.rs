@@ -340,7 +340,7 @@ impl CqlExecutor<'_> {
         let shared = self.context.shared;
         let locked = self.lock_writes(&shared.keyspace, self.context.params, writes)?;
         let newest_before = shared.write_clock.newest();
-        let mut unit = Unit::new(shared, self.context.reactor, self.context.record, locked);
+        let mut unit = Unit::of_client(shared, self.context.reactor, self.context.record, locked);
         let current = shared.catalog.load();
         writes.iter().try_for_each(|write| write.check_table(&current))?;
         drop(current);
