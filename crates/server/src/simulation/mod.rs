@@ -34,6 +34,7 @@ mod cql_neighbours;
 mod cql_notes;
 mod cql_statements;
 mod field_expiry;
+mod functions;
 mod groups;
 mod histories;
 mod hostile;
