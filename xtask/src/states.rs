@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use rand::rngs::StdRng;
-use rand::seq::{IndexedMutRandom as _, IndexedRandom as _, SliceRandom as _};
+use rand::seq::{IndexedMutRandom as _, IndexedRandom as _};
 use rand::{Rng, SeedableRng};
 
 use self::act::Actor;
@@ -61,7 +61,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
     };
     println!("states: seed {}, {} s", options.seed, options.seconds);
     let (started, mut tally, mut counts) = (Instant::now(), Tally::default(), Counts::default());
-    let mut turns = Vec::new();
     let mut rounds = BTreeMap::<&str, u64>::new();
     for seed in options.seed.. {
         let time = started.elapsed();
@@ -69,9 +68,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
             break;
         }
         let mut random = StdRng::seed_from_u64(seed);
-        let states = choose(&mut random, &mut turns, options.only.as_deref())?;
+        let states = choose(&mut random, seed, options.only.as_deref())?;
         let names: Vec<&str> = states.iter().map(|state| state.name).collect();
-        names.iter().for_each(|name| *rounds.entry(name).or_default() += 1);
+        for name in &names {
+            *rounds.entry(name).or_default() += 1;
+        }
         match round(&program, &states, &mut random, options.round_seconds, &mut counts) {
             Ok(()) => tally.passed += 1,
             Err(error) => {
@@ -93,17 +94,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
     Ok(tally)
 }
 
-/// The states of a round. Each state has its turn before another one has its second.
-fn choose<'s>(
-    random: &mut StdRng,
-    turns: &mut Vec<&'s State>,
-    only: Option<&str>,
-) -> Result<Vec<&'s State>> {
-    if turns.is_empty() {
-        turns.extend(STATES.iter().filter(|state| only.is_none_or(|only| state.name == only)));
-        turns.shuffle(random);
-    }
-    let mut states = vec![turns.pop().context("no such state")?];
+/// The states of a round: one after the other for consecutive seeds, with some others.
+fn choose(random: &mut StdRng, seed: u64, only: Option<&str>) -> Result<Vec<&'static State>> {
+    let first = match only {
+        Some(name) => STATES.iter().find(|state| state.name == name).context("no such state")?,
+        None => &STATES[usize::try_from(seed % STATES.len() as u64)?],
+    };
+    let mut states = vec![first];
     for _ in 0..random.random_range(0..=MORE_STATES_MAX) {
         let another = STATES.choose(random).expect("some");
         if states.iter().all(|known| known.name != another.name) {
@@ -192,13 +189,12 @@ mod tests {
 
     #[test]
     fn each_state_has_its_turn() {
-        let (mut turns, mut random) = (Vec::new(), StdRng::seed_from_u64(1));
-        let mut first: Vec<&str> = (0..STATES.len())
-            .map(|_| choose(&mut random, &mut turns, None).unwrap()[0].name)
-            .collect();
+        let mut random = StdRng::seed_from_u64(1);
+        let mut state_of = |seed| choose(&mut random, seed, None).unwrap()[0].name;
+        let mut first: Vec<&str> = (7..7 + STATES.len() as u64).map(&mut state_of).collect();
         first.sort_unstable();
         first.dedup();
         assert_eq!(first.len(), STATES.len());
-        assert!(choose(&mut random, &mut Vec::new(), Some("nothing")).is_err());
+        assert!(choose(&mut random, 1, Some("nothing")).is_err());
     }
 }

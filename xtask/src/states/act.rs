@@ -289,10 +289,7 @@ impl Actor {
         bytes.extend(request(&[b"DISCARD"])); // an open transaction would queue the last one
         bytes.extend(request(&[b"ECHO".to_vec(), token.clone()]));
         let sent = self.line.send(&bytes);
-        sent.map_err(|error| match super::line::is_closed(error.kind()) {
-            true => Missing::Closed,
-            false => Missing::Failed(error.into()),
-        })?;
+        sent.map_err(Missing::of)?;
         for _ in 0..REPLIES_MAX {
             match self.line.read()? {
                 Reply::Text(text) if text == token => return Ok(()),

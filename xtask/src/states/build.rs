@@ -19,7 +19,7 @@ pub(super) struct State {
     pub(super) build: fn(&mut Builder<'_>) -> Result<()>,
 }
 
-pub(super) const STATES: &[State] = &[
+pub(super) static STATES: &[State] = &[
     state("functions", functions),
     state("scripts", scripts),
     state("users", users),
@@ -254,9 +254,9 @@ fn tracking(builder: &mut Builder<'_>) -> Result<()> {
         let requests: Vec<_> = track.into_iter().chain(reads).collect();
         builder.hold(&requests, requests.len())?;
     }
-    let prefixes = (0..500).map(|number| format!(" PREFIX p{number}:")).collect::<String>();
-    let track = [words("HELLO 3"), words(&format!("CLIENT TRACKING ON BCAST{prefixes}"))];
-    builder.hold(&track, track.len())
+    let prefixes = (0..500).flat_map(|number| words(&format!("PREFIX p{number}:")));
+    let track = words("CLIENT TRACKING ON BCAST").into_iter().chain(prefixes).collect();
+    builder.hold(&[words("HELLO 3"), track], 2)
 }
 
 fn databases(builder: &mut Builder<'_>) -> Result<()> {
@@ -268,11 +268,12 @@ fn databases(builder: &mut Builder<'_>) -> Result<()> {
 }
 
 fn blocked(builder: &mut Builder<'_>) -> Result<()> {
-    let keys = (0..30).map(|number| format!(" wait{number}")).collect::<String>();
+    let keys: Vec<String> = (0..30).map(|number| format!("wait{number}")).collect();
+    let keys = keys.join(" ");
     for number in 0..200 {
         let request = match number % 4 {
-            0 => format!("BLPOP{keys} 0"),
-            1 => format!("BZPOPMIN{keys} 0"),
+            0 => format!("BLPOP {keys} 0"),
+            1 => format!("BZPOPMIN {keys} 0"),
             2 => "XREAD BLOCK 0 STREAMS wait30 $".to_owned(),
             _ => format!("BLMOVE wait{} wait{} LEFT RIGHT 0", number % 30, (number + 1) % 30),
         };

@@ -37,6 +37,17 @@ pub(super) enum Missing {
     Failed(anyhow::Error),
 }
 
+impl Missing {
+    pub(super) fn of(error: std::io::Error) -> Missing {
+        match error.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
+                Missing::Closed
+            }
+            _ => Missing::Failed(anyhow::Error::new(error).context("wait for a reply")),
+        }
+    }
+}
+
 impl Line {
     pub(super) fn open(address: &str) -> Result<Line> {
         let stream = TcpStream::connect(address).context("connect")?;
@@ -137,10 +148,7 @@ impl Line {
         match limited.read_until(b'\n', &mut line) {
             Ok(0) => return Err(Missing::Closed),
             Ok(_) => {}
-            Err(error) if is_closed(error.kind()) => return Err(Missing::Closed),
-            Err(error) => {
-                return Err(Missing::Failed(anyhow::Error::new(error).context("wait for a reply")));
-            }
+            Err(error) => return Err(Missing::of(error)),
         }
         if !line.ends_with(b"\r\n") {
             // A connection that is closed for its unread output ends anywhere.
@@ -149,10 +157,6 @@ impl Line {
         line.truncate((line.len() - 2).min(KEPT_BYTES_MAX));
         Ok(line)
     }
-}
-
-pub(super) fn is_closed(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof)
 }
 
 /// The beginning of a request.

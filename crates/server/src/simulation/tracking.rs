@@ -194,7 +194,7 @@ fn no_cache_keeps_a_changed_value() {
 fn invalidations(own: &[&str], others: &str) -> Vec<Reply> {
     let mut world = World::new(1, Plan::default());
     let client = world.sim().connect();
-    let mut ask = |world: &mut World, text: &str| {
+    let ask = |world: &mut World, text: &str| {
         client.send(&encode(text));
         world.settle();
         client.received()

@@ -5,7 +5,8 @@
 use mlua::{Lua, MultiValue, Table, Value};
 
 use super::native::{
-    NativeError, Text, check, check_bytes, check_growth, guard, new_string, number, string,
+    ARRAY_GROWTH_BYTES, MAP_GROWTH_BYTES, NativeError, Text, check, check_bytes, check_growth,
+    guard, new_string, number, string,
 };
 
 /// Deeper tables are packed as nil.
@@ -315,7 +316,7 @@ impl Reader<'_> {
     fn array(&mut self, length: usize, depth: usize) -> Result<Value, NativeError> {
         let table = self.lua.create_table()?;
         for index in 1..=length {
-            check_growth(self.lua, index)?;
+            check_growth(self.lua, index, ARRAY_GROWTH_BYTES)?;
             table.raw_seti(index, self.value(depth + 1)?)?;
         }
         Ok(Value::Table(table))
@@ -324,7 +325,7 @@ impl Reader<'_> {
     fn map(&mut self, length: usize, depth: usize) -> Result<Value, NativeError> {
         let table = self.lua.create_table()?;
         for index in 1..=length {
-            check_growth(self.lua, index)?;
+            check_growth(self.lua, index, MAP_GROWTH_BYTES)?;
             let key = self.value(depth + 1)?;
             let value = self.value(depth + 1)?;
             if matches!(&key, Value::Nil) || matches!(&key, Value::Number(n) if n.is_nan()) {

@@ -188,18 +188,24 @@ pub(super) fn check_room(lua: &Lua, bytes: usize) -> Result<(), NativeError> {
     if has_room() { Ok(()) } else { Err(no_memory()) }
 }
 
-/// Called with the number of elements of a table before one is added: Lua doubles the table's
-/// memory at some of them.
+/// Bytes that a table of twice the size takes for each element of an array, and of a map.
+pub(super) const ARRAY_GROWTH_BYTES: usize = 2 * 16;
+pub(super) const MAP_GROWTH_BYTES: usize = 2 * 40;
+
+/// Called with the number of elements of a table before one is added: Lua doubles the table at some
+/// of them, and needs the old one and the new one at once.
 #[inline]
-pub(super) fn check_growth(lua: &Lua, elements: usize) -> Result<(), NativeError> {
+pub(super) fn check_growth(
+    lua: &Lua,
+    elements: usize,
+    growth_bytes: usize,
+) -> Result<(), NativeError> {
     /// Smaller tables take a fraction of what the checks for values leave open.
     const CHECKED_MIN: usize = 1024;
-    /// Nodes of the old and of the new table, of 40 bytes each.
-    const BYTES_PER_ELEMENT: usize = 3 * 40;
     if elements < CHECKED_MIN || !elements.is_power_of_two() {
         return Ok(());
     }
-    check_room(lua, elements.saturating_mul(BYTES_PER_ELEMENT))
+    check_room(lua, elements.saturating_mul(growth_bytes))
 }
 
 /// Makes a string, if the script has the memory.

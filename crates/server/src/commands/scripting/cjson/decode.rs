@@ -6,7 +6,8 @@ use mlua::{Lua, MultiValue, Table, Value};
 
 use super::{ARRAY_METATABLE, Options};
 use crate::commands::scripting::native::{
-    NativeError, check, check_bytes, check_growth, check_room, string,
+    ARRAY_GROWTH_BYTES, MAP_GROWTH_BYTES, NativeError, check, check_bytes, check_growth,
+    check_room, string,
 };
 
 pub(super) fn decode(
@@ -310,7 +311,7 @@ impl Parser<'_> {
             }
             let next = self.token()?;
             fields += 1;
-            check_growth(self.lua, fields)?;
+            check_growth(self.lua, fields, MAP_GROWTH_BYTES)?;
             table.raw_set(key, self.value(next, depth)?)?;
             let after = self.token()?;
             match after.kind {
@@ -332,7 +333,7 @@ impl Parser<'_> {
             return Ok(table);
         }
         for index in 1.. {
-            check_growth(self.lua, index)?;
+            check_growth(self.lua, index, ARRAY_GROWTH_BYTES)?;
             table.raw_seti(index, self.value(token, depth)?)?;
             let after = self.token()?;
             match after.kind {

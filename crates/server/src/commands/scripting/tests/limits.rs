@@ -222,6 +222,14 @@ fn no_text_exceeds_the_memory_of_its_script() {
         ("return string.format('%s%s%s%s', text, text, text, text)", true),
         ("return string.gsub(text, '%z', 'abcd')", true),
         ("return string.rep(string.char(0, 1, 2, 3), #text)", true),
+        ("return #cjson.decode('[1' .. string.rep(',1', 40000) .. ']')", false),
+        ("return #cjson.decode('[1' .. string.rep(',1', 400000) .. ']')", true),
+        (
+            "local packed = '\\221\\0\\0\\156\\64' .. string.sub(text, 1, 40000) \
+             return #select(2, cmsgpack.unpack_one(packed))",
+            false,
+        ),
+        ("return #select(2, cmsgpack.unpack_one('\\221\\0\\8\\0\\0' .. text))", true),
         ("return cjson.encode(string.sub(text, 1, 100000))", false),
         ("return cmsgpack.unpack(cmsgpack.pack(string.sub(text, 1, 100000)))", false),
         ("return struct.pack('c0', string.sub(text, 1, 100000))", false),
