@@ -16,7 +16,7 @@ use crate::steps::cargo;
 use crate::tally::Tally;
 use crate::{
     chaos, clients, console, cql, crash, differential, hostile, lab_smoke, linearizable,
-    redis_differential, report, rust_tests, steps, tidy, transcript,
+    redis_differential, report, rust_tests, states, steps, tidy, transcript,
 };
 
 /// Rounds of kill -9 under load, recovery and comparison.
@@ -41,6 +41,12 @@ const REDIS_DIFFERENTIAL_COMMANDS: u64 = 40_000;
 const LINEARIZABLE_ROUNDS: u64 = 8;
 const LINEARIZABLE_SEED: u64 = 1;
 const LINEARIZABLE_REACTORS: [u32; 2] = [1, 4];
+
+/// Time in which random commands meet extreme states, and the seed of the first round.
+/// `cargo xtask states` takes another seed each time.
+const STATES_SECONDS: u64 = 60;
+const STATES_ROUND_SECONDS: u64 = 2;
+const STATES_SEED: u64 = 1;
 
 /// Time under disturbances of servers in network namespaces, and a seed whose disturbances include
 /// failovers and promotions.
@@ -73,7 +79,7 @@ const BUILD_STEP: &str = "build";
 const TEST_STEP: &str = "test";
 
 /// Cheap steps first, so that mistakes are reported early. Of steps that share, the longest first.
-const STEPS: [Step; 22] = [
+const STEPS: [Step; 23] = [
     shared("fmt", |root| plain(cargo(root, &["fmt", "--all", "--check"]))),
     shared("tidy", |root| tidy::run(root).map(Some)),
     shared("clippy", run_clippy),
@@ -87,6 +93,7 @@ const STEPS: [Step; 22] = [
     alone("clients-myriad", |root| run_clients(root, &Target::Myriad)),
     alone(TEST_STEP, |root| rust_tests::run(root).map(Some)),
     shared("hostile", |root| run_hostile(root, hostile::Selection::WithoutStalls)),
+    shared("states", run_states),
     shared("report", |root| report::run(root).map(Some)),
     shared("console", |root| console::run(root).map(Some)),
     shared("chaos", run_chaos),
@@ -358,6 +365,17 @@ fn run_linearizable(root: &Path) -> StepResult {
         tally += linearizable::canary(root, &options)?;
     }
     Ok(Some(tally))
+}
+
+fn run_states(root: &Path) -> StepResult {
+    let options = states::Options {
+        program: None,
+        seed: STATES_SEED,
+        seconds: STATES_SECONDS,
+        round_seconds: STATES_ROUND_SECONDS,
+        only: None,
+    };
+    states::run(root, &options).map(Some)
 }
 
 fn run_chaos(root: &Path) -> StepResult {

@@ -21,6 +21,7 @@ mod redis_differential;
 mod report;
 mod resp;
 mod rust_tests;
+mod states;
 mod steps;
 mod tally;
 mod tidy;
@@ -64,6 +65,9 @@ Chores of the project.
                                              one order explains all replies; 100 rounds
   cargo xtask hostile [--server myriad|HOST:PORT] [--seed S] [FILTER]
                                              malicious clients; about a minute
+  cargo xtask states [--seconds N] [--round-seconds N] [--seed S] [--program PATH] [STATE]
+                                             random commands after thousands of functions, users,
+                                             groups, subscriptions, near limits; a minute
   cargo xtask chaos hub|replicas [--seconds N] [--seed S]
                                              three masters and their hub, or a master and replicas
                                              that take over, killed and cut off under load, lose
@@ -116,6 +120,7 @@ fn run() -> Result<bool> {
         "linearizable" => run_linearizable(&mut parser),
         "powercut" => run_powercut(&mut parser),
         "hostile" => run_hostile(&mut parser),
+        "states" => run_states(&mut parser),
         "chaos" => run_chaos(&mut parser),
         "lab-truth" => run_lab_truth(&mut parser),
         "report" => Ok(finish(report::run(&root()?)?)),
@@ -307,6 +312,22 @@ fn run_hostile(parser: &mut lexopt::Parser) -> Result<bool> {
     let verdict = hostile::run(&root()?, &hostile::Options { target, seed, selection })?;
     println!("{verdict}");
     Ok(verdict.tally.failed == 0)
+}
+
+fn run_states(parser: &mut lexopt::Parser) -> Result<bool> {
+    let (program, seed, only) = (None, any_seed(), None);
+    let mut options = states::Options { program, seed, seconds: 60, round_seconds: 3, only };
+    while let Some(argument) = parser.next()? {
+        match argument {
+            Long("program") => options.program = Some(parser.value()?.into()),
+            Long("seed") => options.seed = parser.value()?.parse()?,
+            Long("seconds") => options.seconds = parser.value()?.parse()?,
+            Long("round-seconds") => options.round_seconds = parser.value()?.parse()?,
+            Value(name) if options.only.is_none() => options.only = Some(name.string()?),
+            other => return Err(other.unexpected().into()),
+        }
+    }
+    Ok(finish(states::run(&root()?, &options)?))
 }
 
 fn run_chaos(parser: &mut lexopt::Parser) -> Result<bool> {

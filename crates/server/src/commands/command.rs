@@ -99,6 +99,10 @@ impl Flags {
     pub(crate) const LIBRARIES: Flags = Flags(1 << 35);
     /// Own flag: binds its connection to its reactor (CLIENT TRACKING).
     pub(crate) const TRACKS: Flags = Flags(1 << 36);
+    /// Own flag: has an effect that others see, although it is not a write (PUBLISH, PFCOUNT): read-only
+    /// scripts may not call it, and CLIENT PAUSE WRITE defers it.
+    // Source: Redis 7.2 `server.h`, `CMD_MAY_REPLICATE`
+    pub(crate) const MAY_REPLICATE: Flags = Flags(1 << 38);
 
     /// The flags that COMMAND INFO shows, in the order of Redis.
     pub(crate) const NAMES: &'static [(Flags, &'static str)] = &[
@@ -124,7 +128,7 @@ impl Flags {
     ];
 
     /// The flags that COMMAND INFO does not show.
-    const EXTENSIONS: [Flags; 19] = [
+    const EXTENSIONS: [Flags; 20] = [
         Flags::ALL_KEYS,
         Flags::SEES_STATS,
         Flags::CONTAINER,
@@ -144,6 +148,7 @@ impl Flags {
         Flags::RUNS_SCRIPT,
         Flags::LIBRARIES,
         Flags::TRACKS,
+        Flags::MAY_REPLICATE,
     ];
 
     pub(crate) const fn and(self, other: Flags) -> Flags {

@@ -674,7 +674,8 @@ impl CommandContext<'_> {
             if lookups.misses > 0 {
                 self.delete_overdue(command, args, keys);
             }
-            if self.session.tracks {
+            // A script tracks what its commands read.
+            if self.session.tracks && !command.flags.has(Flags::RUNS_SCRIPT) {
                 self.track_keys(command, args);
             }
             self.reactor.tally.totals.hits += u64::from(lookups.hits);

@@ -149,7 +149,7 @@ pub(crate) const PFCOUNT: Command = Command {
     complexity: "O(N) in the number of keys, with a large constant",
     group: Group::HyperLogLog,
     arity: -2,
-    flags: Flags::READONLY,
+    flags: Flags::READONLY.and(Flags::MAY_REPLICATE),
     keys: &[KeySpec::range(1, -1, 1, KeyAccess::Renew).noted(
         "RW because it may change the internal representation of the key, and propagate to replicas",
     )],

@@ -414,6 +414,9 @@ fn keys_of(request: Args<'_>) -> Result<Vec<(usize, KeyAccess)>, Fail> {
         _ => spec.positions(request).is_ok_and(|places| places.len() > 0),
     };
     if listed.is_err() || !command.keys.iter().all(has_keys) {
+        if command.flags.has(Flags::NO_MANDATORY_KEYS) {
+            return Ok(Vec::new());
+        }
         return Err(Fail::text("ERR Invalid arguments specified for command"));
     }
     Ok(keys)

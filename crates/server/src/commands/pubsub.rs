@@ -22,7 +22,7 @@ const SHARD_CHANNEL: &[KeySpec] = &[KeySpec::one(KeyAccess::Channel)];
 const SHARD_CHANNELS: &[KeySpec] = &[KeySpec::range(1, -1, 1, KeyAccess::Channel)];
 const SUBSCRIBE_FLAGS: Flags =
     PUBSUB_FLAGS.and(Flags::NOSCRIPT).and(Flags::SUBSCRIBER).and(Flags::NO_HTTP);
-const PUBLISH_FLAGS: Flags = PUBSUB_FLAGS.and(Flags::FAST);
+const PUBLISH_FLAGS: Flags = PUBSUB_FLAGS.and(Flags::FAST).and(Flags::MAY_REPLICATE);
 
 pub(crate) const PUBLISH: Command = Command {
     name: "publish",

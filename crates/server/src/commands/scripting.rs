@@ -13,6 +13,7 @@ mod fcall;
 mod function;
 mod host;
 mod interpreter;
+mod kept;
 mod library;
 mod native;
 mod numbers;
@@ -36,6 +37,7 @@ use wire::resp::Args;
 pub(crate) use self::fcall::{FCALL, FCALL_RO};
 pub(crate) use self::function::FUNCTION;
 use self::interpreter::{Callee, Compiled, Interpreter, with_interpreter};
+use self::kept::KeptFunction;
 pub(crate) use self::library::load_stored;
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use super::connection::REDIS_VERSION;
@@ -152,7 +154,7 @@ fn eval(cx: &mut CommandContext<'_>, args: Args<'_>, find: FindScript, read_only
             kind: RoutineKind::Script,
             name: std::str::from_utf8(&compiled.script.name).unwrap_or_default(),
             routine: &compiled.script.routine,
-            code: &compiled.function,
+            code: &compiled.code,
         };
         run::run(cx, interpreter, &callee, args, count, read_only)
     });
@@ -231,17 +233,17 @@ fn load(
         scripts.add(name, text, options, is_kept);
         return Ok(known);
     }
-    let function = compile_text(interpreter, text)?;
+    let code = compile_text(interpreter, text)?;
     let script = scripts.add(name, text, options, is_kept);
-    Ok(interpreter.keep(script, function))
+    Ok(interpreter.keep(script, code))
 }
 
 fn compile(interpreter: &mut Interpreter, script: Arc<Script>) -> Result<Rc<Compiled>, Fail> {
-    let function = compile_text(interpreter, &script.text)?;
-    Ok(interpreter.keep(script, function))
+    let code = compile_text(interpreter, &script.text)?;
+    Ok(interpreter.keep(script, code))
 }
 
-fn compile_text(interpreter: &Interpreter, text: &[u8]) -> Result<mlua::Function, Fail> {
+fn compile_text(interpreter: &Interpreter, text: &[u8]) -> Result<KeptFunction, Fail> {
     let (_, body) = shebang::parse(text)?;
     interpreter.compile(body, "@user_script").map_err(|error| {
         Fail::owned(format!("ERR Error compiling script (new function): {}", syntax_error(&error)))

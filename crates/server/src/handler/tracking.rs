@@ -31,27 +31,23 @@ impl ReactorHandler {
                 }
             }
             for id in ids {
-                self.invalidate(cx, connections, id, &[None], false);
+                self.invalidate(cx, connections, id, None, false);
             }
         }
-        let mut items = queue.items;
-        items.sort_by_key(|one| (one.client.0, one.is_redirected));
-        for group in
-            items.chunk_by(|a, b| (a.client, a.is_redirected) == (b.client, b.is_redirected))
-        {
-            let keys: Vec<Option<&[u8]>> = group.iter().map(|one| one.key.as_deref()).collect();
-            self.invalidate(cx, connections, group[0].client, &keys, group[0].is_redirected);
+        for one in &queue.items {
+            self.invalidate(cx, connections, one.client, one.key.as_deref(), one.is_redirected);
         }
     }
 
-    /// Sends one message about keys to a client, or to the one to which it redirects messages.
+    /// Sends a message about a key to a client, or to the one to which it redirects messages. As in
+    /// Redis, each key has a message of its own: clients may read only the first key of one.
     // Source: Redis 7.2 `tracking.c`, `sendTrackingMessage`
     fn invalidate(
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
         id: ConnId,
-        keys: &[Option<&[u8]>],
+        key: Option<&[u8]>,
         is_redirected: bool,
     ) {
         let Some((session, out)) = connections.get_mut(id) else { return };
@@ -62,7 +58,7 @@ impl ReactorHandler {
                 return;
             }
             if let Some(target) = target {
-                self.redirect(session, target, keys, out.buffer());
+                self.redirect(session, target, key, out.buffer());
                 return;
             }
         }
@@ -70,7 +66,7 @@ impl ReactorHandler {
         if session.is_receiver() {
             return;
         }
-        write_message(session, keys, is_redirected, out.buffer());
+        write_message(session, key, is_redirected, out.buffer());
         out.hold(Level::Local, session.last_gate.position());
         self.reactor.accounts.resp().charge_output(&mut session.charges, out.pending_bytes());
         let hard_bytes = self.reactor.settings.client_output_buffer_limit.pubsub.hard_bytes;
@@ -84,18 +80,16 @@ impl ReactorHandler {
         &self,
         session: &mut Session,
         target: ConnId,
-        keys: &[Option<&[u8]>],
+        key: Option<&[u8]>,
         out: &mut Vec<u8>,
     ) {
         let published = &self.shared.published;
         let found = published.iter().position(|one| one.lock().clients.contains_key(&target.0));
         if let Some(reactor) = found {
-            for key in keys {
-                let key = key.map(Box::from);
-                let invalidation = Invalidation { client: target, key, is_redirected: true };
-                if self.shared.invalidations.send(reactor, invalidation) {
-                    self.shared.links().wake(reactor);
-                }
+            let key = key.map(Box::from);
+            let invalidation = Invalidation { client: target, key, is_redirected: true };
+            if self.shared.invalidations.send(reactor, invalidation) {
+                self.shared.links().wake(reactor);
             }
             return;
         }
@@ -115,12 +109,7 @@ impl ReactorHandler {
 
 /// Writes a message: a push in RESP3; in RESP2 a message of the channel, if it was redirected to a
 /// subscriber.
-fn write_message(
-    session: &Session,
-    keys: &[Option<&[u8]>],
-    is_redirected: bool,
-    out: &mut Vec<u8>,
-) {
+fn write_message(session: &Session, key: Option<&[u8]>, is_redirected: bool, out: &mut Vec<u8>) {
     let mut writer = ReplyWriter::new(out, session.protocol);
     match session.protocol {
         Protocol::Resp3 => {
@@ -134,9 +123,11 @@ fn write_message(
         }
         Protocol::Resp2 => return,
     }
-    if keys.contains(&None) {
-        return writer.null();
+    match key {
+        None => writer.null(),
+        Some(key) => {
+            writer.array(1);
+            writer.bulk(key);
+        }
     }
-    writer.array(keys.len());
-    keys.iter().flatten().for_each(|key| writer.bulk(key));
 }

@@ -35,6 +35,7 @@ mod cql_notes;
 mod cql_statements;
 mod field_expiry;
 mod full_disk;
+mod functions;
 mod groups;
 mod histories;
 mod hostile;

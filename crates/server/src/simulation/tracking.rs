@@ -189,3 +189,39 @@ fn no_cache_keeps_a_changed_value() {
         }
     }
 }
+
+/// What a client with tracking receives after requests of its own, and then of another client.
+fn invalidations(own: &[&str], others: &str) -> Vec<Reply> {
+    let mut world = World::new(1, Plan::default());
+    let client = world.sim().connect();
+    let ask = |world: &mut World, text: &str| {
+        client.send(&encode(text));
+        world.settle();
+        client.received()
+    };
+    ask(&mut world, "HELLO 3");
+    ask(&mut world, "CLIENT TRACKING ON");
+    for text in own {
+        ask(&mut world, text);
+    }
+    world.ask(&encode(others));
+    world.settle();
+    replies_of(&mut client.received())
+}
+
+#[test]
+fn a_script_tracks_what_its_commands_read() {
+    let one = |key: &str| {
+        let names = Reply::Array(vec![Reply::Bulk(key.into())]);
+        Reply::Push(vec![Reply::Bulk(b"invalidate".to_vec()), names])
+    };
+    for command in ["EVAL", "EVAL_RO"] {
+        let none = format!("{command} return(1) 2 a b");
+        assert_eq!(invalidations(&[&none], "MSET a 1 b 1"), [], "{command}");
+        let reads = format!("{command} return(redis.call('get',KEYS[1])) 2 a b");
+        assert_eq!(invalidations(&[&reads], "MSET a 1 b 1"), [one("a")], "{command}");
+    }
+    let both = invalidations(&["MGET a b"], "MSET a 1 b 1");
+    assert_eq!(both.len(), 2, "{both:?}");
+    assert!(both.contains(&one("a")) && both.contains(&one("b")), "{both:?}");
+}

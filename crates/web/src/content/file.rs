@@ -142,6 +142,7 @@ impl File {
             }
         }
         let modified = mark.modified();
+        #[expect(clippy::disallowed_methods, reason = "within the years of headers")]
         let modified_text = httpdate::fmt_http_date(modified);
         Ok(File { media, modified, modified_text, plain, codings, mark, precompressed })
     }
@@ -229,9 +230,11 @@ impl Mark {
     }
 
     fn modified(self) -> SystemTime {
+        /// The last second of the year 9999: headers have no later ones.
+        const SECONDS_MAX: u64 = 253_402_300_799;
         let seconds = u64::try_from(self.modified_ns / 1_000_000_000).unwrap_or(0);
         // In whole seconds, the resolution of headers.
-        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.min(SECONDS_MAX))
     }
 
     fn etag(self, variant: &str) -> String {
@@ -278,5 +281,24 @@ fn open_below(root: &OwnedFd, name: &[u8], look: OpenMode) -> Result<(OwnedFd, S
         FileType::RegularFile => Ok((fd, stat)),
         FileType::Directory => Err(OpenError::Directory),
         _ => Err(OpenError::NotFound),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "tests its range")]
+    fn the_time_of_any_file_fits_a_header() {
+        for (modified_ns, text) in [
+            (0, "Thu, 01 Jan 1970 00:00:00 GMT"),
+            (1_000_000_000, "Thu, 01 Jan 1970 00:00:01 GMT"),
+            (253_402_300_800_000_000_000, "Fri, 31 Dec 9999 23:59:59 GMT"),
+            (u128::from(u64::MAX) * 1_000_000_000, "Fri, 31 Dec 9999 23:59:59 GMT"),
+        ] {
+            let mark = Mark { inode: 1, bytes: 1, modified_ns };
+            assert_eq!(httpdate::fmt_http_date(mark.modified()), text, "{modified_ns}");
+        }
     }
 }

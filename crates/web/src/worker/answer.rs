@@ -440,7 +440,9 @@ impl DateText {
         if seconds != self.seconds || self.text.is_empty() {
             self.seconds = seconds;
             let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-            self.text = httpdate::fmt_http_date(time);
+            #[expect(clippy::disallowed_methods, reason = "the clock of this machine")]
+            let text = httpdate::fmt_http_date(time);
+            self.text = text;
         }
     }
 }

@@ -502,6 +502,7 @@ fn put_member(batch: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {
 /// Returns day, month, year and time of day in the format of headers.
 fn date_words(seconds: u64) -> [String; 4] {
     let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    #[expect(clippy::disallowed_methods, reason = "the clock of this machine")]
     let text = httpdate::fmt_http_date(time);
     let mut request_text = text.split(' ').skip(1);
     std::array::from_fn(|_| request_text.next().unwrap_or_default().to_owned())

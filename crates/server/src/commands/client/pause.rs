@@ -42,7 +42,7 @@ fn stops_while_on(
         return !command.flags.has(Flags::UNPAUSABLE);
     }
     let may_write = |command: &Command, args: Args<'_>| {
-        command.flags.has(Flags::WRITE)
+        command.flags.has(Flags::WRITE.and(Flags::MAY_REPLICATE))
             || (command.flags.has(Flags::RUNS_SCRIPT) && script_may_write(command, args))
     };
     let is_write = |(id, args): &(RequestId, OwnedArgs)| {
@@ -109,7 +109,7 @@ fn unpause(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::{connection, strings};
+    use crate::commands::{connection, hyperloglog, pubsub, strings};
     use crate::config::Durability;
     use crate::engine::acl::Identity;
     use crate::engine::pause::Pause;
@@ -169,6 +169,10 @@ mod tests {
         assert!(!stops(250, &connection::PING));
         assert!(!stops(250, &strings::GET));
         assert!(stops(250, &strings::SET));
+        for command in [&pubsub::PUBLISH, &pubsub::SPUBLISH, &hyperloglog::PFCOUNT] {
+            assert!(stops(250, command), "{}", command.name);
+        }
+        assert!(!stops(250, &pubsub::SUBSCRIBE));
     }
 
     #[test]

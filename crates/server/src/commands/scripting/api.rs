@@ -1,11 +1,13 @@
 //! The functions of `redis`, and the globals that scripts see.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 use wire::resp::{Args, OwnedArgs, Protocol};
 
 use super::host::{CallError, HOST, check_end, is_stopping, stop, stopped};
+use super::kept::KeptFunctions;
 use super::native::{NativeError, check_bytes, guard, reply_error, to_visible};
 use super::reply::IS_COUNTED;
 use super::stack::{self, Argument, Arguments, Ending, StackFunction};
@@ -36,7 +38,7 @@ pub(super) struct Prelude {
 }
 
 /// Creates what scripts see.
-pub(super) fn prelude(lua: &Lua) -> mlua::Result<Prelude> {
+pub(super) fn prelude(lua: &Lua, kept: &Rc<KeptFunctions>) -> mlua::Result<Prelude> {
     let native = lua.create_table()?;
     native.raw_set("call", stack::function::<Call>(lua)?)?;
     native.raw_set("pcall", stack::function::<ProtectedCall>(lua)?)?;
@@ -49,7 +51,10 @@ pub(super) fn prelude(lua: &Lua) -> mlua::Result<Prelude> {
     native.raw_set("acl_check_cmd", stack::function::<MayRun>(lua)?)?;
     native.raw_set("random", guard(lua, random)?)?;
     native.raw_set("randomseed", guard(lua, set_seed)?)?;
-    native.raw_set("register_function", guard(lua, registration::register)?)?;
+    native.raw_set("functions", &kept.table)?;
+    let kept = Rc::clone(kept);
+    let register = guard(lua, move |lua, values| registration::register(lua, values, &kept))?;
+    native.raw_set("register_function", register)?;
     native.raw_set("is_stopping", lua.create_function(|_, ()| Ok(is_stopping()))?)?;
     native.raw_set("check_end", lua.create_function(|lua, ()| check_end(lua))?)?;
     native.raw_set("text_bytes_max", TEXT_BYTES_MAX)?;
@@ -66,6 +71,7 @@ pub(super) fn prelude(lua: &Lua) -> mlua::Result<Prelude> {
     libraries.raw_set("cmsgpack", cmsgpack::library(lua)?)?;
     libraries.raw_set("struct", structs::library(lua)?)?;
     native.raw_set("libraries", libraries)?;
+    #[expect(clippy::disallowed_methods, reason = "the interpreter is new")]
     let std = lua.globals();
     std.raw_set("clock", lua.create_function(|_, ()| Ok(processor_seconds()))?)?;
     let environment = lua.create_table()?;
@@ -267,8 +273,8 @@ fn joined<'v>(lua: &Lua, values: impl Iterator<Item = &'v Value>) -> mlua::Resul
             if !message.is_empty() {
                 message.push(b' ');
             }
-            message.extend_from_slice(&text.as_bytes());
-            message.truncate(LOGGED_BYTES_MAX);
+            let room = LOGGED_BYTES_MAX.saturating_sub(message.len());
+            message.extend(text.as_bytes().iter().take(room));
         }
     }
     Ok(message)
@@ -370,10 +376,10 @@ fn describe(lua: &Lua, error: Value) -> mlua::Result<Table> {
         }
         other => {
             let text = match &other {
-                Value::String(text) => text.as_bytes().to_vec(),
-                other => other.to_string()?.into_bytes(),
+                Value::String(text) => [b"ERR ", &*text.as_bytes()].concat(),
+                other => [b"ERR ", other.to_string()?.as_bytes()].concat(),
             };
-            table.raw_set("err", lua.create_string([b"ERR ", &text[..]].concat())?)?;
+            table.raw_set("err", lua.create_string(text)?)?;
         }
     }
     if let Some((name, line)) = raising_line(lua) {

@@ -6,6 +6,7 @@ mod decode;
 mod encode;
 
 use std::cell::RefCell;
+use std::ffi::CStr;
 use std::rc::Rc;
 
 use mlua::{Lua, MultiValue, Table, Value};
@@ -59,13 +60,16 @@ pub(super) fn reset() {
     OPTIONS.with(|options| options.replace(DEFAULTS));
 }
 
+/// Name of the metatable of decoded arrays in the registry.
+const ARRAY_METATABLE: &str = "array";
+
 /// Field of the metatable of tables that are arrays even if they are empty.
-const ARRAY_MARK: &str = "__is_cjson_array";
+const ARRAY_MARK: &CStr = c"__is_cjson_array";
 
 pub(super) fn library(lua: &Lua) -> mlua::Result<Table> {
     let array_metatable = lua.create_table()?;
     array_metatable.raw_set(ARRAY_MARK, true)?;
-    lua.set_named_registry_value(ARRAY_MARK, array_metatable)?;
+    lua.set_named_registry_value(ARRAY_METATABLE, array_metatable)?;
     with_options(lua, &OPTIONS.with(Rc::clone))
 }
 

@@ -4,7 +4,10 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::native::{NativeError, check, guard, number, string, text_bytes_max};
+use super::native::{
+    ARRAY_GROWTH_BYTES, MAP_GROWTH_BYTES, NativeError, Text, check, check_bytes, check_growth,
+    guard, new_string, number, string,
+};
 
 /// Deeper tables are packed as nil.
 // Source: `lua_cmsgpack.c`, `LUACMSGPACK_MAX_NESTING`
@@ -36,17 +39,16 @@ fn pack(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
     if args.is_empty() {
         return Err(NativeError::text("bad argument #0 to 'pack' (MessagePack pack needs input.)"));
     }
-    let mut packer = Packer { lua, out: Vec::new(), bytes_max: text_bytes_max(), values: 0 };
+    let mut packer = Packer { lua, out: Text::new(lua), values: 0 };
     for value in args {
         packer.value(value, 0)?;
     }
-    Ok(MultiValue::from_vec(vec![Value::String(lua.create_string(&packer.out)?)]))
+    Ok(MultiValue::from_vec(vec![packer.out.into_value()?]))
 }
 
 struct Packer<'l> {
     lua: &'l Lua,
-    out: Vec<u8>,
-    bytes_max: usize,
+    out: Text<'l>,
     /// Values so far, and elements of tables that were counted.
     values: usize,
 }
@@ -56,31 +58,30 @@ impl Packer<'_> {
         self.values += 1;
         check(self.lua, self.values)?;
         let out = &mut self.out;
-        if out.len() > self.bytes_max {
-            return Err(NativeError::text("not enough memory"));
-        }
         match value {
-            Value::String(text) => pack_string(&text.as_bytes(), out),
+            Value::String(text) => {
+                check_bytes(self.lua, text.as_bytes().len())?;
+                pack_string(&text.as_bytes(), out)
+            }
             Value::Boolean(value) => out.push(if *value { 0xC3 } else { 0xC2 }),
             Value::Integer(value) => pack_integer(*value, out),
             Value::Number(0.0) => pack_integer(0, out), // -0, too
             Value::Number(value) => pack_double(*value, out),
-            Value::Table(table) if depth < DEPTH_MAX => self.table(table, depth + 1)?,
+            Value::Table(table) if depth < DEPTH_MAX => self.table(table, depth + 1),
             _ => out.push(0xC0),
         }
-        Ok(())
     }
 
     fn table(&mut self, table: &Table, depth: usize) -> Result<(), NativeError> {
         let (count, is_array) = self.measure(table)?;
         if is_array {
-            container(0x90, 0xDC, count, &mut self.out);
+            container(0x90, 0xDC, count, &mut self.out)?;
             for index in 1..=count {
                 self.value(&table.raw_get(index)?, depth)?;
             }
             return Ok(());
         }
-        container(0x80, 0xDE, count, &mut self.out);
+        container(0x80, 0xDE, count, &mut self.out)?;
         for pair in table.pairs::<Value, Value>() {
             let (key, value) = pair?;
             self.value(&key, depth)?;
@@ -105,19 +106,19 @@ impl Packer<'_> {
     }
 }
 
-fn pack_string(bytes: &[u8], out: &mut Vec<u8>) {
+fn pack_string(bytes: &[u8], out: &mut Text<'_>) -> Result<(), NativeError> {
     match bytes.len() {
-        length @ 0..32 => out.push(0xA0 | length.to_le_bytes()[0]),
-        length @ 32..0x100 => out.extend_from_slice(&[0xD9, length.to_le_bytes()[0]]),
-        length @ 0x100..0x1_0000 => sized(0xDA, length, 2, out),
-        length => sized(0xDB, length, 4, out),
+        length @ 0..32 => out.push(0xA0 | length.to_le_bytes()[0])?,
+        length @ 32..0x100 => out.extend(&[0xD9, length.to_le_bytes()[0]])?,
+        length @ 0x100..0x1_0000 => sized(0xDA, length, 2, out)?,
+        length => sized(0xDB, length, 4, out)?,
     }
-    out.extend_from_slice(bytes);
+    out.extend(bytes)
 }
 
 /// The head of an array or map: `short` with a count in its low four bits, or `long`, or the kind
 /// after it.
-fn container(short: u8, long: u8, count: usize, out: &mut Vec<u8>) {
+fn container(short: u8, long: u8, count: usize, out: &mut Text<'_>) -> Result<(), NativeError> {
     match count {
         0..16 => out.push(short | count.to_le_bytes()[0]),
         16..0x1_0000 => sized(long, count, 2, out),
@@ -126,39 +127,38 @@ fn container(short: u8, long: u8, count: usize, out: &mut Vec<u8>) {
 }
 
 /// A kind, and the low bytes of a length in the order of the network.
-fn sized(kind: u8, length: usize, bytes: usize, out: &mut Vec<u8>) {
-    out.push(kind);
+fn sized(kind: u8, length: usize, bytes: usize, out: &mut Text<'_>) -> Result<(), NativeError> {
+    out.push(kind)?;
     let length = (length as u64).to_be_bytes();
-    out.extend_from_slice(&length[8 - bytes..]);
+    out.extend(&length[8 - bytes..])
 }
 
-fn pack_integer(value: i64, out: &mut Vec<u8>) {
+fn pack_integer(value: i64, out: &mut Text<'_>) -> Result<(), NativeError> {
     let bytes = value.to_be_bytes();
     let (kind, width) = match value {
-        -32..=127 => (None, 1),
-        128..=0xFF => (Some(0xCC), 1),
-        0x100..=0xFFFF => (Some(0xCD), 2),
-        0x1_0000..=0xFFFF_FFFF => (Some(0xCE), 4),
-        0x1_0000_0000.. => (Some(0xCF), 8),
-        -128..=-33 => (Some(0xD0), 1),
-        -32_768..=-129 => (Some(0xD1), 2),
-        -2_147_483_648..=-32_769 => (Some(0xD2), 4),
-        _ => (Some(0xD3), 8),
+        -32..=127 => return out.push(bytes[7]),
+        128..=0xFF => (0xCC, 1),
+        0x100..=0xFFFF => (0xCD, 2),
+        0x1_0000..=0xFFFF_FFFF => (0xCE, 4),
+        0x1_0000_0000.. => (0xCF, 8),
+        -128..=-33 => (0xD0, 1),
+        -32_768..=-129 => (0xD1, 2),
+        -2_147_483_648..=-32_769 => (0xD2, 4),
+        _ => (0xD3, 8),
     };
-    out.extend(kind);
-    out.extend_from_slice(&bytes[8 - width..]);
+    out.push(kind)?;
+    out.extend(&bytes[8 - width..])
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "compared with the value")]
-fn pack_double(value: f64, out: &mut Vec<u8>) {
+fn pack_double(value: f64, out: &mut Text<'_>) -> Result<(), NativeError> {
     let short = value as f32;
     if f64::from(short).to_bits() == value.to_bits() {
-        out.push(0xCA);
-        out.extend_from_slice(&short.to_be_bytes());
-    } else {
-        out.push(0xCB);
-        out.extend_from_slice(&value.to_be_bytes());
+        out.push(0xCA)?;
+        return out.extend(&short.to_be_bytes());
     }
+    out.push(0xCB)?;
+    out.extend(&value.to_be_bytes())
 }
 
 /// What part of the input is unpacked.
@@ -257,7 +257,7 @@ impl Reader<'_> {
     fn text(&mut self, length: usize) -> Result<Value, NativeError> {
         let (text, rest) = self.rest.split_at_checked(length).ok_or_else(missing)?;
         self.rest = rest;
-        Ok(Value::String(self.lua.create_string(text)?))
+        Ok(Value::String(new_string(self.lua, text)?))
     }
 
     fn value(&mut self, depth: usize) -> Result<Value, NativeError> {
@@ -316,6 +316,7 @@ impl Reader<'_> {
     fn array(&mut self, length: usize, depth: usize) -> Result<Value, NativeError> {
         let table = self.lua.create_table()?;
         for index in 1..=length {
+            check_growth(self.lua, index, ARRAY_GROWTH_BYTES)?;
             table.raw_seti(index, self.value(depth + 1)?)?;
         }
         Ok(Value::Table(table))
@@ -323,7 +324,8 @@ impl Reader<'_> {
 
     fn map(&mut self, length: usize, depth: usize) -> Result<Value, NativeError> {
         let table = self.lua.create_table()?;
-        for _ in 0..length {
+        for index in 1..=length {
+            check_growth(self.lua, index, MAP_GROWTH_BYTES)?;
             let key = self.value(depth + 1)?;
             let value = self.value(depth + 1)?;
             if matches!(&key, Value::Nil) || matches!(&key, Value::Number(n) if n.is_nan()) {

@@ -16,6 +16,7 @@ use wire::resp::Args;
 use super::api::{Prelude, prelude};
 use super::cjson;
 use super::host::{HOST, ScriptHost, set_hook_if_changed};
+use super::kept::{KeptFunction, KeptFunctions};
 use super::native::to_visible;
 use super::registration::{LOADING, Loading, Registered};
 use super::stack::{Checks, RUNNING, Running, set_hook};
@@ -47,7 +48,7 @@ pub(super) struct Callee<'c> {
     /// The SHA-1 of a script, or the name of a function.
     pub(super) name: &'c str,
     pub(super) routine: &'c Routine,
-    pub(super) code: &'c Function,
+    pub(super) code: &'c KeptFunction,
 }
 
 /// The result of a script.
@@ -65,6 +66,7 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Interpreter {
     pub(super) lua: Lua,
+    kept: Rc<KeptFunctions>,
     prelude: Prelude,
     /// Scripts by the SHA-1 of their text.
     by_name: HashMap<ScriptName, Rc<Compiled>, FixedState>,
@@ -97,7 +99,7 @@ impl IntoLua for LuaBytes<'_> {
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) script: Arc<Script>,
-    pub(super) function: Function,
+    pub(super) code: KeptFunction,
 }
 
 /// A function of a library that this interpreter has loaded.
@@ -105,7 +107,7 @@ pub(super) struct Compiled {
 pub(super) struct LoadedFunction {
     library: Arc<Library>,
     pub(super) function: Arc<functions::Function>,
-    pub(super) code: Function,
+    pub(super) code: Rc<KeptFunction>,
 }
 
 /// Why a library cannot be loaded.
@@ -152,10 +154,12 @@ impl Interpreter {
     pub(super) fn new(memory: Arc<Tracker>) -> mlua::Result<Interpreter> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new())?;
-        let prelude = prelude(&lua)?;
+        let kept = KeptFunctions::new(&lua)?;
+        let prelude = prelude(&lua, &kept)?;
         set_hook(&lua, Checks::Sometimes)?;
         Ok(Interpreter {
             lua,
+            kept,
             prelude,
             by_name: HashMap::default(),
             by_text: HashMap::default(),
@@ -212,11 +216,11 @@ impl Interpreter {
 
     /// Keeps the functions of a loaded library.
     pub(super) fn keep_functions(&mut self, library: &Arc<Library>, registered: &[Registered]) {
-        let codes: HashMap<&[u8], &Function> =
+        let codes: HashMap<&[u8], &Rc<KeptFunction>> =
             registered.iter().map(|found| (&*found.name, &found.code)).collect();
         for function in &library.functions {
             let Some(code) = codes.get(&*function.name) else { continue };
-            let code = Function::clone(code);
+            let code = Rc::clone(code);
             let (library, function) = (Arc::clone(library), Arc::clone(function));
             let name = function.name.clone();
             self.functions.insert(name, LoadedFunction { library, function, code });
@@ -256,8 +260,8 @@ impl Interpreter {
     }
 
     /// Compiles the text of a script.
-    pub(super) fn compile(&self, text: &[u8], chunk_name: &str) -> mlua::Result<Function> {
-        self.chunk(text, chunk_name, &self.prelude.environment)
+    pub(super) fn compile(&self, text: &[u8], chunk_name: &str) -> mlua::Result<KeptFunction> {
+        self.kept.keep(&self.chunk(text, chunk_name, &self.prelude.environment)?)
     }
 
     fn chunk(&self, text: &[u8], name: &str, environment: &Table) -> mlua::Result<Function> {
@@ -266,12 +270,12 @@ impl Interpreter {
     }
 
     /// Keeps a compiled script.
-    pub(super) fn keep(&mut self, script: Arc<Script>, function: Function) -> Rc<Compiled> {
+    pub(super) fn keep(&mut self, script: Arc<Script>, code: KeptFunction) -> Rc<Compiled> {
         if self.by_name.len() >= COMPILED_MAX {
             self.by_name.clear();
             self.by_text.clear();
         }
-        let compiled = Rc::new(Compiled { script, function });
+        let compiled = Rc::new(Compiled { script, code });
         let script = &compiled.script;
         self.by_name.insert(script.name, Rc::clone(&compiled));
         if script.text.len() <= KNOWN_TEXT_BYTES_MAX {
@@ -311,18 +315,21 @@ impl Interpreter {
     /// `inputs`: keys and arguments of a function; those of a script are in [`RUNNING`].
     fn call(
         &self,
-        code: &Function,
+        code: &KeptFunction,
         inputs: Option<(Table, Table)>,
         bytes_max: usize,
     ) -> mlua::Result<(bool, Value)> {
         let Prelude { run, run_function, on_error, globals, input_names, .. } = &self.prelude;
         match inputs {
-            None => run.call((code, on_error, globals, &input_names.0, &input_names.1)),
+            None => {
+                let (functions, (keys, argv)) = (&self.kept.table, input_names);
+                run.call((functions, code.index, on_error, globals, keys, argv))
+            }
             Some((keys, arguments)) => {
                 // A limit makes every conversion slower, so functions of Rust remove it and check
                 // the memory themselves: see `native::Unlimited`.
                 self.lua.set_memory_limit(bytes_max)?;
-                run_function.call((code, keys, arguments))
+                run_function.call((code.index, keys, arguments))
             }
         }
     }

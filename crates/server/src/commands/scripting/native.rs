@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use mlua::{Function, IntoLuaMulti, Lua, MultiValue, Value};
+use mlua::{Function, IntoLuaMulti, Lua, LuaString, MultiValue, Value};
 
 use super::host::check_end;
 
@@ -157,7 +157,7 @@ pub(super) fn string(
     values: &MultiValue,
     nth: usize,
     function: &str,
-) -> Result<mlua::LuaString, NativeError> {
+) -> Result<LuaString, NativeError> {
     let value = values.get(nth - 1).cloned().unwrap_or(Value::Nil);
     lua.coerce_string(value)?.ok_or_else(|| bad_type(values, nth, function, "string"))
 }
@@ -174,11 +174,110 @@ fn bytes_max() -> usize {
     }
 }
 
-/// Maximum bytes of a text that a function of Rust makes of values.
-pub(super) fn text_bytes_max() -> usize {
-    const TEXT_BYTES_MAX: usize = 512 << 20;
-    bytes_max().min(TEXT_BYTES_MAX)
+fn no_memory() -> NativeError {
+    NativeError::text("not enough memory")
 }
+
+/// Fails if the script has no memory left for this many bytes, without its garbage.
+pub(super) fn check_room(lua: &Lua, bytes: usize) -> Result<(), NativeError> {
+    let has_room = || lua.used_memory().saturating_add(bytes) <= bytes_max();
+    if has_room() {
+        return Ok(());
+    }
+    lua.gc_collect()?;
+    if has_room() { Ok(()) } else { Err(no_memory()) }
+}
+
+/// Bytes that a table of twice the size takes for each element of an array, and of a map.
+pub(super) const ARRAY_GROWTH_BYTES: usize = 2 * 16;
+pub(super) const MAP_GROWTH_BYTES: usize = 2 * 40;
+
+/// Called with the number of elements of a table before one is added: Lua doubles the table at some
+/// of them, and needs the old one and the new one at once.
+#[inline]
+pub(super) fn check_growth(
+    lua: &Lua,
+    elements: usize,
+    growth_bytes: usize,
+) -> Result<(), NativeError> {
+    /// Smaller tables take a fraction of what the checks for values leave open.
+    const CHECKED_MIN: usize = 1024;
+    if elements < CHECKED_MIN || !elements.is_power_of_two() {
+        return Ok(());
+    }
+    check_room(lua, elements.saturating_mul(growth_bytes))
+}
+
+/// Makes a string, if the script has the memory.
+pub(super) fn new_string(lua: &Lua, bytes: &[u8]) -> Result<LuaString, NativeError> {
+    if bytes.len() > BYTES_PER_CHECK {
+        check_room(lua, bytes.len())?;
+    }
+    Ok(lua.create_string(bytes)?)
+}
+
+/// Bytes of a text for which, and for the string that it becomes, the script has the memory.
+fn text_bytes_max(lua: &Lua) -> usize {
+    const TEXT_BYTES_MAX: usize = 512 << 20;
+    TEXT_BYTES_MAX.min(bytes_max().saturating_sub(lua.used_memory()) / 2)
+}
+
+/// A text that a function of Rust makes of values. It fails before it exceeds the memory that the
+/// script has left for it and for the string that it becomes.
+#[derive(Debug)]
+pub(super) struct Text<'l> {
+    lua: &'l Lua,
+    bytes: Vec<u8>,
+    bytes_max: usize,
+}
+
+impl<'l> Text<'l> {
+    pub(super) fn new(lua: &'l Lua) -> Text<'l> {
+        Text { lua, bytes: Vec::new(), bytes_max: text_bytes_max(lua) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, byte: u8) -> Result<(), NativeError> {
+        self.extend(&[byte])
+    }
+
+    #[inline]
+    pub(super) fn extend(&mut self, bytes: &[u8]) -> Result<(), NativeError> {
+        if self.bytes.capacity() - self.bytes.len() < bytes.len() {
+            self.grow(bytes.len())?;
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    #[cold]
+    fn grow(&mut self, more: usize) -> Result<(), NativeError> {
+        const CAPACITY_MIN: usize = 64;
+        let needed = self.bytes.len().saturating_add(more);
+        if needed > self.bytes_max {
+            self.lua.gc_collect()?;
+            self.bytes_max = text_bytes_max(self.lua);
+            if needed > self.bytes_max {
+                return Err(no_memory());
+            }
+        }
+        let doubled = self.bytes.capacity().saturating_mul(2).max(CAPACITY_MIN);
+        let capacity = doubled.max(needed).min(self.bytes_max);
+        self.bytes.reserve_exact(capacity - self.bytes.len());
+        Ok(())
+    }
+
+    pub(super) fn into_value(self) -> Result<Value, NativeError> {
+        Ok(Value::String(self.lua.create_string(&self.bytes)?))
+    }
+}
+
+/// Bytes whose conversion takes a fraction of a millisecond.
+const BYTES_PER_CHECK: usize = 64 * 1024;
 
 /// Values that a function of Rust converts between two calls of [`check`].
 const VALUES_PER_CHECK: usize = 1024;
@@ -192,15 +291,11 @@ pub(super) fn check(lua: &Lua, values: usize) -> Result<(), NativeError> {
 
 /// Called before work on the bytes of a text: fails like [`check`] if they are many.
 pub(super) fn check_bytes(lua: &Lua, bytes: usize) -> Result<(), NativeError> {
-    /// Bytes whose conversion takes a fraction of a millisecond.
-    const BYTES_PER_CHECK: usize = 64 * 1024;
     if bytes > BYTES_PER_CHECK { check_now(lua) } else { Ok(()) }
 }
 
 #[cold]
 fn check_now(lua: &Lua) -> Result<(), NativeError> {
-    if lua.used_memory() > bytes_max() {
-        return Err(NativeError::text("not enough memory"));
-    }
+    check_room(lua, 0)?;
     Ok(check_end(lua)?)
 }

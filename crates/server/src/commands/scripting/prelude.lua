@@ -333,9 +333,9 @@ function string_library.rep(text, count)
   return rep(text, times)
 end
 
--- Values that fit on the stack, without the arguments.
+-- Values that fit on the stack, with the arguments.
 -- Source: Lua 5.1 `luaconf.h`, `LUAI_MAXCSTACK`
-local RESULTS_MAX = 8000 - 3
+local STACK_MAX = 8000
 
 -- C computes the number of results without a check for overflow, and writes beyond its stack.
 local function limited_unpack(list, first, last)
@@ -344,9 +344,12 @@ local function limited_unpack(list, first, last)
   local to = last == nil and #list or tonumber(last)
   if not from then bad_argument(2, "unpack", "number expected, got " .. type(first)) end
   if not to then bad_argument(3, "unpack", "number expected, got " .. type(last)) end
-  if not is_int(from) or not is_int(to) or to - from >= RESULTS_MAX then
+  local arguments = last ~= nil and 3 or first ~= nil and 2 or 1
+  if not is_int(from) or not is_int(to) or to - from >= STACK_MAX - arguments then
     error("too many results to unpack", 2)
   end
+  if arguments == 1 then return unpack(list) end
+  if arguments == 2 then return unpack(list, from) end
   return unpack(list, from, to)
 end
 
@@ -623,7 +626,11 @@ globals._G = setmetatable(environment, of_environment)
 contents[environment], contents[library_environment] = globals, globals
 local on_error = native.on_error
 
-local function run_function(body, keys, arguments)
+-- The functions of libraries, which Rust knows by their indexes.
+local functions = native.functions
+
+local function run_function(index, keys, arguments)
+  local body = functions[index]
   return xpcall(function() return (body(keys, arguments)) end, on_error)
 end
 

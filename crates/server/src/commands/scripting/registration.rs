@@ -1,11 +1,13 @@
 //! `redis.register_function`: what a library does while its code is loaded.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use base::stages::CycleClock;
-use mlua::{Function, Lua, MultiValue, Table, Value};
+use mlua::{Lua, MultiValue, Table, Value};
 use scoped_tls_hkt::scoped_thread_local;
 
+use super::kept::{KeptFunction, KeptFunctions};
 use super::native::{NativeError, reply_error};
 use crate::engine::functions::{BYTES_MAX, FUNCTIONS_MAX, FunctionFlags};
 use crate::engine::running_scripts::RunningScripts;
@@ -30,7 +32,7 @@ pub(super) struct Registered {
     pub(super) name: Box<[u8]>,
     pub(super) description: Option<Box<[u8]>>,
     pub(super) flags: FunctionFlags,
-    pub(super) code: Function,
+    pub(super) code: Rc<KeptFunction>,
 }
 
 /// Limits of the time in which a library is loaded.
@@ -107,14 +109,18 @@ pub(super) fn is_name(name: &[u8]) -> bool {
 }
 
 // Source: Redis 7.2 `function_lua.c`, `luaRegisterFunction`
-pub(super) fn register(lua: &Lua, values: &MultiValue) -> Result<Value, NativeError> {
+pub(super) fn register(
+    lua: &Lua,
+    values: &MultiValue,
+    kept: &Rc<KeptFunctions>,
+) -> Result<Value, NativeError> {
     if !LOADING.is_set() {
         let text = "ERR redis.register_function can only be called on FUNCTION LOAD command";
         return Err(reply_error(text));
     }
     let function = match values.len() {
-        1 => named_arguments(lua, &values[0])?,
-        2 => positional_arguments(lua, values)?,
+        1 => named_arguments(lua, &values[0], kept)?,
+        2 => positional_arguments(lua, values, kept)?,
         _ => return Err(reply_error("ERR wrong number of arguments to redis.register_function")),
     };
     LOADING.with(|loading| loading.add(function))?;
@@ -128,7 +134,11 @@ fn text(lua: &Lua, value: &Value, error: &str) -> Result<Box<[u8]>, NativeError>
 }
 
 // Source: Redis 7.2 `function_lua.c`, `luaRegisterFunctionReadPositionalArgs`
-fn positional_arguments(lua: &Lua, values: &MultiValue) -> Result<Registered, NativeError> {
+fn positional_arguments(
+    lua: &Lua,
+    values: &MultiValue,
+    kept: &Rc<KeptFunctions>,
+) -> Result<Registered, NativeError> {
     let error = "ERR first argument to redis.register_function must be a string";
     let name = text(lua, &values[0], error)?;
     let Value::Function(code) = &values[1] else {
@@ -136,12 +146,16 @@ fn positional_arguments(lua: &Lua, values: &MultiValue) -> Result<Registered, Na
             "ERR second argument to redis.register_function must be a function",
         ));
     };
-    let (flags, code) = (FunctionFlags::default(), code.clone());
+    let (flags, code) = (FunctionFlags::default(), Rc::new(kept.keep(code)?));
     Ok(Registered { name, description: None, flags, code })
 }
 
 // Source: Redis 7.2 `function_lua.c`, `luaRegisterFunctionReadNamedArgs`
-fn named_arguments(lua: &Lua, value: &Value) -> Result<Registered, NativeError> {
+fn named_arguments(
+    lua: &Lua,
+    value: &Value,
+    kept: &Rc<KeptFunctions>,
+) -> Result<Registered, NativeError> {
     let Value::Table(arguments) = value else {
         return Err(reply_error(
             "ERR calling redis.register_function with a single argument is only applicable to Lua \
@@ -165,7 +179,7 @@ fn named_arguments(lua: &Lua, value: &Value) -> Result<Registered, NativeError> 
                 description = Some(text(lua, &value, error)?);
             }
             b"callback" => match value {
-                Value::Function(function) => code = Some(function),
+                Value::Function(function) => code = Some(Rc::new(kept.keep(&function)?)),
                 _ => {
                     return Err(reply_error(
                         "ERR callback argument given to redis.register_function must be a function",

@@ -347,13 +347,11 @@ impl Run<'_, '_> {
             return refuse(Some(id), "ERR This Redis command is not allowed from script");
         }
         acl::check_in_script(self.cx, id, args).map_err(|fail| Refusal::Fail(Some(id), fail))?;
+        if self.is_read_only && command.flags.has(Flags::WRITE.and(Flags::MAY_REPLICATE)) {
+            let text = "ERR Write commands are not allowed from read-only scripts.";
+            return refuse(Some(id), text);
+        }
         if command.flags.has(Flags::WRITE) {
-            if self.is_read_only {
-                return refuse(
-                    Some(id),
-                    "ERR Write commands are not allowed from read-only scripts.",
-                );
-            }
             let durability = self.cx.session.durability;
             if let Err(text) = self.cx.reactor.check_writes(self.cx.shared, durability) {
                 return refuse(Some(id), text);

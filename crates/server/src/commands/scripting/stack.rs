@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{ptr, slice};
 
 use mlua::ffi::{self, lua_Debug, lua_State};
-use mlua::{Function, Lua};
+use mlua::{Function, Lua, Table};
 use scoped_tls_hkt::scoped_thread_local;
 use wire::resp::Args;
 
@@ -182,14 +182,17 @@ pub(super) fn runner(lua: &Lua) -> mlua::Result<Function> {
 }
 
 // Arguments of `run_script`.
-const SCRIPT: i32 = 1;
+/// The table of all functions.
+const FUNCTIONS: i32 = 1;
+/// The index of the script in it.
+const SCRIPT: i32 = 2;
 /// What handles an error of the script.
-const HANDLER: i32 = 2;
+const HANDLER: i32 = 3;
 /// The table that has the keys and arguments while the script runs.
-const GLOBALS: i32 = 3;
+const GLOBALS: i32 = 4;
 /// Their names there.
-const KEYS: i32 = 4;
-const ARGV: i32 = 5;
+const KEYS: i32 = 5;
+const ARGV: i32 = 6;
 
 /// Does in C what `xpcall` and a function around it did in Lua. The limit of memory is in force only
 /// while the script itself runs, so nothing else here fails.
@@ -207,7 +210,7 @@ unsafe extern "C-unwind" fn run_script(state: *mut lua_State) -> i32 {
     // SAFETY: nothing is left to drop, `Stack` leaves room for these values, and the call returns
     // after an error.
     unsafe {
-        ffi::lua_pushvalue(state, SCRIPT);
+        ffi::lua_rawgeti(state, FUNCTIONS, ffi::lua_tointeger(state, SCRIPT));
         let is_failed = ffi::lua_pcall(state, 0, 1, HANDLER) != ffi::LUA_OK;
         set_limit(running.lua, 0);
         ffi::lua_pushboolean(state, i32::from(!is_failed));
@@ -223,6 +226,24 @@ unsafe extern "C-unwind" fn run_script(state: *mut lua_State) -> i32 {
 fn set_limit(lua: &Lua, bytes_max: usize) {
     let is_set = lua.set_memory_limit(bytes_max).is_ok();
     assert!(is_set, "the interpreter has the allocator of `mlua`");
+}
+
+/// Whether the metatable of a table has a field that is true. The safe interface would make a
+/// reference to the metatable, and panics if there is no room for it.
+pub(super) fn has_mark(lua: &Lua, table: &Table, mark: &CStr) -> mlua::Result<bool> {
+    // SAFETY: the table is the only value, three more fit, and one remains.
+    unsafe {
+        lua.exec_raw(table, |state| {
+            let mut is_marked = false;
+            if ffi::lua_getmetatable(state, 1) != 0 {
+                ffi::lua_pushlstring(state, mark.as_ptr(), mark.count_bytes());
+                let kind = ffi::lua_rawget(state, -2);
+                is_marked = kind == ffi::LUA_TBOOLEAN && ffi::lua_toboolean(state, -1) != 0;
+            }
+            ffi::lua_settop(state, 0);
+            ffi::lua_pushboolean(state, i32::from(is_marked));
+        })
+    }
 }
 
 /// Instructions between two checks whether a script must end. An instruction that calls a function

@@ -4,7 +4,7 @@
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::native::{NativeError, guard, number, string, text_bytes_max};
+use super::native::{NativeError, Text, check, guard, new_string, number, string};
 
 /// Alignment of `!` without a number.
 const NATIVE_ALIGNMENT: usize = 8;
@@ -146,29 +146,28 @@ fn pack(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
     let args = &mut args.clone();
     args.push_back(Value::Nil); // what the C library finds after the last argument
     let mut format = Format::new(&text, "pack");
-    let (mut out, bytes_max) = (Vec::new(), text_bytes_max());
-    let mut nth = 2;
+    let mut out = Text::new(lua);
+    let (mut nth, mut items) = (2, 0);
     while let Some(item) = format.next(out.len())? {
-        if out.len().saturating_add(item.bytes) > bytes_max {
-            return Err(NativeError::text("not enough memory"));
-        }
-        out.resize(out.len() + item.padding, 0);
+        items += 1;
+        check(lua, items)?;
+        out.extend(&[0; INTEGER_BYTES_MAX][..item.padding])?;
         match item.kind {
             Kind::Padding => {
-                out.push(0);
+                out.push(0)?;
                 continue;
             }
             Kind::Signed | Kind::Unsigned => {
                 let bits = integer_bits(number(lua, args, nth, "pack")?);
-                put(&bits.to_le_bytes(), item, &mut out);
+                put(&bits.to_le_bytes(), item, &mut out)?;
             }
             #[expect(clippy::cast_possible_truncation, reason = "the format asks for it")]
             Kind::Float => {
                 let value = number(lua, args, nth, "pack")? as f32;
-                put(&value.to_le_bytes(), item, &mut out);
+                put(&value.to_le_bytes(), item, &mut out)?;
             }
             Kind::Double => {
-                put(&number(lua, args, nth, "pack")?.to_le_bytes(), item, &mut out);
+                put(&number(lua, args, nth, "pack")?.to_le_bytes(), item, &mut out)?;
             }
             Kind::Characters | Kind::Terminated => {
                 let value = string(lua, args, nth, "pack")?;
@@ -180,15 +179,15 @@ fn pack(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
                     let text = format!("bad argument #{after} to 'pack' (string too short)");
                     return Err(NativeError::text(text));
                 };
-                out.extend_from_slice(value);
+                out.extend(value)?;
                 if item.kind == Kind::Terminated {
-                    out.push(0);
+                    out.push(0)?;
                 }
             }
         }
         nth += 1;
     }
-    Ok(MultiValue::from_vec(vec![Value::String(lua.create_string(&out)?)]))
+    Ok(MultiValue::from_vec(vec![out.into_value()?]))
 }
 
 /// An integer in two's complement.
@@ -198,12 +197,15 @@ fn integer_bits(value: f64) -> u64 {
 }
 
 /// Appends the low bytes of a number, or the number and zeros.
-fn put(little_endian: &[u8], item: Item, out: &mut Vec<u8>) {
-    let start = out.len();
-    out.extend(little_endian.iter().copied().chain(std::iter::repeat(0)).take(item.bytes));
+fn put(little_endian: &[u8], item: Item, out: &mut Text<'_>) -> Result<(), NativeError> {
+    let mut bytes = [0; INTEGER_BYTES_MAX];
+    let copied = little_endian.len().min(item.bytes);
+    bytes[..copied].copy_from_slice(&little_endian[..copied]);
+    let bytes = &mut bytes[..item.bytes];
     if item.is_big_endian {
-        out[start..].reverse();
+        bytes.reverse();
     }
+    out.extend(bytes)
 }
 
 /// The low eight bytes of a number.
@@ -256,16 +258,16 @@ fn unpack(lua: &Lua, args: &MultiValue) -> Result<MultiValue, NativeError> {
                 )]
                 let length = length as usize;
                 taken = length;
-                Some(Value::String(lua.create_string(part(&data, at, length)?)?))
+                Some(Value::String(new_string(lua, part(&data, at, length)?)?))
             }
-            Kind::Characters => Some(Value::String(lua.create_string(bytes)?)),
+            Kind::Characters => Some(Value::String(new_string(lua, bytes)?)),
             Kind::Terminated => {
                 let rest = part(&data, at, 0).map(|_| &data[at..])?;
                 let Some(end) = memchr::memchr(0, rest) else {
                     return Err(NativeError::text("unfinished string in data"));
                 };
                 taken = end + 1;
-                Some(Value::String(lua.create_string(&rest[..end])?))
+                Some(Value::String(new_string(lua, &rest[..end])?))
             }
         };
         at += taken;

@@ -1,5 +1,7 @@
 //! The libraries of scripts, in an interpreter without a server.
 
+mod limits;
+
 use base::memory::Tracker;
 use base::units::Limit;
 use mlua::Value;
@@ -21,7 +23,7 @@ fn run(interpreter: &Interpreter, script: &str, argument: &[u8]) -> String {
     let text = format!("local value = ... {script}");
     let function = interpreter.compile(text.as_bytes(), "@user_script").unwrap();
     let argument = interpreter.lua.create_string(argument).unwrap();
-    match function.call::<Value>(argument) {
+    match function.function().call::<Value>(argument) {
         Ok(value) => value.to_string().unwrap(),
         Err(error) => panic!("{script}: {error}"),
     }
@@ -73,6 +75,14 @@ fn functions_of_c_refuse_what_they_do_not_check() {
         ("unpack({}, 1e300, 2147483647)", "user_script:1: too many results to unpack"),
         ("unpack({}, 1, 8001)", "user_script:1: too many results to unpack"),
         ("unpack({}, 1, 7998)", "user_script:1: too many results to unpack"),
+        (
+            "local t = {} for i = 1, 7999 do t[i] = i end unpack(t, 1)",
+            "user_script:1: too many results to unpack",
+        ),
+        (
+            "local t = {} for i = 1, 8000 do t[i] = i end unpack(t)",
+            "user_script:1: too many results to unpack",
+        ),
         (
             "string.rep('x')",
             "user_script:1: bad argument #2 to 'rep' (number expected, got no value)",
@@ -149,6 +159,8 @@ fn functions_of_c_refuse_what_they_do_not_check() {
     }
     for (script, expected) in [
         ("return select('#', unpack({}, 1, 7997))", "7997"),
+        ("local t = {} for i = 1, 7998 do t[i] = i end return select('#', unpack(t, 1))", "7998"),
+        ("local t = {} for i = 1, 7999 do t[i] = i end return select('#', unpack(t))", "7999"),
         ("return table.concat({unpack({1, 2, 3}, '2')}, ',')", "2,3"),
         ("return select('#', unpack({1}, 5, 1))", "0"),
         ("local t = {1} table.insert(t, 2) table.insert(t, 1, 3) return table.concat(t)", "312"),

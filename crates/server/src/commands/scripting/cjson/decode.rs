@@ -4,8 +4,11 @@ use std::cell::RefCell;
 
 use mlua::{Lua, MultiValue, Table, Value};
 
-use super::{ARRAY_MARK, Options};
-use crate::commands::scripting::native::{NativeError, check, check_bytes, string};
+use super::{ARRAY_METATABLE, Options};
+use crate::commands::scripting::native::{
+    ARRAY_GROWTH_BYTES, MAP_GROWTH_BYTES, NativeError, check, check_bytes, check_growth,
+    check_room, string,
+};
 
 pub(super) fn decode(
     lua: &Lua,
@@ -23,13 +26,13 @@ pub(super) fn decode(
     }
     check_bytes(lua, bytes.len())?;
     let options = options.borrow().clone();
-    let array_metatable = options.mark_arrays.then(|| lua.named_registry_value(ARRAY_MARK));
+    let array_metatable = options.mark_arrays.then(|| lua.named_registry_value(ARRAY_METATABLE));
     let array_metatable: Option<Table> = array_metatable.transpose()?;
     let mut parser =
         Parser { lua, options: &options, bytes: &bytes, at: 0, values: 0, array_metatable };
-    let token = parser.token();
+    let token = parser.token()?;
     let value = parser.value(token, 0)?;
-    let end = parser.token();
+    let end = parser.token()?;
     if !matches!(end.kind, Kind::End) {
         return Err(unexpected("the end", &end));
     }
@@ -96,7 +99,7 @@ impl Parser<'_> {
         self.bytes.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    fn token(&mut self) -> Token {
+    fn token(&mut self) -> Result<Token, NativeError> {
         while matches!(self.peek(0), b' ' | b'\t' | b'\n' | b'\r') {
             self.at += 1;
         }
@@ -113,15 +116,15 @@ impl Parser<'_> {
             b']' => single(self, Kind::ArrayEnd),
             b':' => single(self, Kind::Colon),
             b',' => single(self, Kind::Comma),
-            b'"' => match self.string() {
+            b'"' => match self.string()? {
                 Ok(text) => Kind::String(text),
-                Err((what, at)) => return Token { kind: Kind::Invalid(what), at },
+                Err((what, at)) => return Ok(Token { kind: Kind::Invalid(what), at }),
             },
             b'-' | b'0'..=b'9' if self.refuses_number() => Kind::Invalid("invalid number"),
             b'-' | b'0'..=b'9' => self.number(),
             _ => self.word(),
         };
-        Token { kind, at }
+        Ok(Token { kind, at })
     }
 
     fn word(&mut self) -> Kind {
@@ -189,21 +192,36 @@ impl Parser<'_> {
         }
     }
 
-    /// A string after its quote. On an error: what is invalid, and where.
-    fn string(&mut self) -> Result<Vec<u8>, (&'static str, usize)> {
+    /// Bytes of a string, at most: up to its closing quote.
+    fn string_bytes(&self) -> usize {
+        let rest = &self.bytes[self.at..];
+        let mut end = 0;
+        while let Some(next) = rest.get(end..).and_then(|rest| memchr::memchr2(b'"', b'\\', rest)) {
+            end += next;
+            if rest[end] == b'"' {
+                return end;
+            }
+            end += 2;
+        }
+        rest.len()
+    }
+
+    /// A string after its quote. On an inner error: what is invalid, and where.
+    fn string(&mut self) -> Result<Result<Vec<u8>, (&'static str, usize)>, NativeError> {
         self.at += 1;
-        let mut text = Vec::new();
+        let bytes_max = self.string_bytes();
+        check_room(self.lua, bytes_max.saturating_mul(2))?; // and the string of Lua
+        let mut text = Vec::with_capacity(bytes_max);
         loop {
             let rest = &self.bytes[self.at..];
-            let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-            let Some(plain) = plain else {
-                return Err(("unexpected end of string", self.bytes.len()));
+            let Some(plain) = memchr::memchr2(b'"', b'\\', rest) else {
+                return Ok(Err(("unexpected end of string", self.bytes.len())));
             };
             text.extend_from_slice(&rest[..plain]);
             self.at += plain;
             if self.peek(0) == b'"' {
                 self.at += 1;
-                return Ok(text);
+                return Ok(Ok(text));
             }
             let escaped = match self.peek(1) {
                 code @ (b'"' | b'\\' | b'/') => code,
@@ -213,12 +231,13 @@ impl Parser<'_> {
                 b'r' => b'\r',
                 b't' => b'\t',
                 b'u' => {
-                    let character =
-                        self.unicode().ok_or(("invalid unicode escape code", self.at))?;
+                    let Some(character) = self.unicode() else {
+                        return Ok(Err(("invalid unicode escape code", self.at)));
+                    };
                     text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
                     continue;
                 }
-                _ => return Err(("invalid escape code", self.at)),
+                _ => return Ok(Err(("invalid escape code", self.at))),
             };
             text.push(escaped);
             self.at += 2;
@@ -276,25 +295,28 @@ impl Parser<'_> {
     fn object(&mut self, depth: usize) -> Result<Table, NativeError> {
         self.check_depth(depth)?;
         let table = self.lua.create_table()?;
-        let mut token = self.token();
+        let mut token = self.token()?;
         if token.kind == Kind::ObjectEnd {
             return Ok(table);
         }
+        let mut fields = 0;
         loop {
             let Kind::String(key) = &token.kind else {
                 return Err(unexpected("object key string", &token));
             };
             let key = self.lua.create_string(key)?;
-            let colon = self.token();
+            let colon = self.token()?;
             if colon.kind != Kind::Colon {
                 return Err(unexpected("colon", &colon));
             }
-            let next = self.token();
+            let next = self.token()?;
+            fields += 1;
+            check_growth(self.lua, fields, MAP_GROWTH_BYTES)?;
             table.raw_set(key, self.value(next, depth)?)?;
-            let after = self.token();
+            let after = self.token()?;
             match after.kind {
                 Kind::ObjectEnd => return Ok(table),
-                Kind::Comma => token = self.token(),
+                Kind::Comma => token = self.token()?,
                 _ => return Err(unexpected("comma or object end", &after)),
             }
         }
@@ -306,16 +328,17 @@ impl Parser<'_> {
         if let Some(metatable) = &self.array_metatable {
             table.set_metatable(Some(metatable.clone()))?;
         }
-        let mut token = self.token();
+        let mut token = self.token()?;
         if token.kind == Kind::ArrayEnd {
             return Ok(table);
         }
         for index in 1.. {
+            check_growth(self.lua, index, ARRAY_GROWTH_BYTES)?;
             table.raw_seti(index, self.value(token, depth)?)?;
-            let after = self.token();
+            let after = self.token()?;
             match after.kind {
                 Kind::ArrayEnd => break,
-                Kind::Comma => token = self.token(),
+                Kind::Comma => token = self.token()?,
                 _ => return Err(unexpected("comma or array end", &after)),
             }
         }

@@ -220,7 +220,7 @@ fn keys_are_removed_after_the_run() {
     for body in ["return #KEYS + #ARGV", "error({err = 'E'})", "redis.call('x')"] {
         script.run(b"-E\r\n", body);
         let code = script.interpreter.compile(b"return KEYS", "@user_script").unwrap();
-        let error = code.call::<Value>(()).unwrap_err().to_string();
+        let error = code.function().call::<Value>(()).unwrap_err().to_string();
         assert!(error.contains("nonexistent global variable 'KEYS'"), "{error}");
     }
 }
