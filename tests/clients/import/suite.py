@@ -19,7 +19,7 @@ import redis
 
 import harness
 from harness import in_folder, test
-from peers import PATIENCE_S, Server, contents, fill, free_port, peer, run, same, valkey_program
+from peers import PATIENCE_S, Server, contents, fill, fill_small, free_port, other_programs, peer, run, same, valkey_program
 
 STATE_KEY = "myriad:import:state"
 WRITERS = 2
@@ -27,7 +27,8 @@ WRITERS = 2
 STEP_BYTES = 60_000
 # Collections that a copy sends in parts.
 LONG_ELEMENTS = 20_000
-SOURCE_OPTIONS = ("--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb")
+# What `docs/migrate/redis.md` sets before it imports from a server with many writes.
+BACKLOG = ("repl-backlog-size", "256mb")
 
 
 class Target(Server):
@@ -255,7 +256,8 @@ def told(found):
 
 
 def moves(program, folder, durability):
-    with peer(program, folder, *SOURCE_OPTIONS) as source:
+    with peer(program, folder) as source:
+        source.client().config_set(*BACKLOG)
         fill(source)
         fill_long(source)
         with Target(folder / "data", "--appendfsync", durability) as target:
@@ -283,6 +285,26 @@ def moves(program, folder, durability):
 
 
 @test
+def from_servers_as_they_are(folder):
+    """Nothing is set in the source, which begins its copy some seconds after it is asked for it."""
+    for program in ("redis-server", valkey_program(), *other_programs()):
+        place = folder / str(len(list(folder.iterdir())))
+        place.mkdir()
+        with peer(program, place) as source, Target(place / "data") as target:
+            fill_small(source.client(), 0)
+            fill_small(source.client(9), 9)
+            move = Import(place, source, target)
+            done = subprocess.run(
+                [os.environ["MYRIAD"], *move.arguments("--once")], capture_output=True, text=True, timeout=PATIENCE_S
+            )
+            assert done.returncode == 0 and "the import is complete" in done.stdout, (program, done)
+            is_diskless = source.client().config_get("repl-diskless-sync") == {"repl-diskless-sync": "yes"}
+            assert is_diskless == ("waiting for the source to make its copy" in done.stderr), (program, done.stderr)
+            run(*move.arguments("--verify"))
+            assert target.client(9).dbsize() == source.client(9).dbsize() > 0
+
+
+@test
 def from_redis_with_a_sync_each_second(folder):
     moves("redis-server", folder, "everysec")
 
@@ -299,7 +321,7 @@ def from_valkey_with_a_sync_of_each_write(folder):
 
 @test
 def a_second_import_is_refused(folder):
-    with peer("redis-server", folder, *SOURCE_OPTIONS) as source, Target(folder / "data") as target:
+    with peer("redis-server", folder) as source, Target(folder / "data") as target:
         source.client().set("key", "value")
         with Import(folder, source, target) as move:
             move.until(lambda: move.position() is not None)
@@ -315,7 +337,7 @@ def a_second_import_is_refused(folder):
 
 @test
 def a_target_with_keys_is_left_alone(folder):
-    with peer("redis-server", folder, *SOURCE_OPTIONS) as source, Target(folder / "data") as target:
+    with peer("redis-server", folder) as source, Target(folder / "data") as target:
         source.client().set("key", "of the source")
         target.client().set("own", "of the target")
         with Import(folder, source, target) as move:
@@ -337,7 +359,7 @@ def a_target_with_keys_is_left_alone(folder):
 def what_the_source_executed_is_not_too_much(folder):
     """The limit of a command is not that of a transaction with many of them, nor that of one at the source."""
     options = ("--elements-per-command-max", "1000")
-    with peer("redis-server", folder, *SOURCE_OPTIONS, "--databases", "1") as source, Target(
+    with peer("redis-server", folder, "--databases", "1") as source, Target(
         folder / "data", *options
     ) as target:
         source.client().zadd("long", {f"member{number}": number for number in range(2000)})
@@ -357,7 +379,7 @@ def what_the_source_executed_is_not_too_much(folder):
 
 @test
 def a_difference_is_found(folder):
-    with peer("redis-server", folder, *SOURCE_OPTIONS) as source, Target(folder / "data") as target:
+    with peer("redis-server", folder) as source, Target(folder / "data") as target:
         source.client().mset({"same": 1, "missing": 2, "other": 3})
         with Import(folder, source, target) as move:
             move.until(lambda: move.position() is not None)

