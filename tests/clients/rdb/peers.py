@@ -192,7 +192,7 @@ def without_details(reply):
     return kept
 
 
-def content(client, key, kind):
+def content(client, key, kind, is_new):
     if kind == b"string":
         return client.get(key)
     if kind == b"list":
@@ -203,24 +203,29 @@ def content(client, key, kind):
         return client.hgetall(key)
     if kind == b"zset":
         return client.zrange(key, 0, -1, withscores=True)
+    if not is_new:
+        return client.xrange(key)
     # As two words, so that the client does not convert the reply.
     return without_details(client.execute_command("XINFO", "STREAM", key, "FULL", "COUNT", 0))
 
 
-def contents(server):
-    """Everything that an application sees, by database and key."""
-    found = {"libraries": sorted(server.client().function_list(withcode=True), key=str)}
+def contents(server, is_new=True):
+    """Everything that an application sees, by database and key. Redis 6 has no functions, no PEXPIRETIME, and fewer
+    details of streams."""
+    libraries = server.client().function_list(withcode=True) if is_new else []
+    found = {"libraries": sorted(libraries, key=str)}
     for database in DATABASES:
         client = server.client(database)
         keys = sorted(client.keys("*"))
         with client.pipeline(transaction=False) as batch:
             for key in keys:
                 batch.type(key)
-                batch.pexpiretime(key)
+                batch.pexpiretime(key) if is_new else batch.pttl(key)
             answers = batch.execute()
         for at, key in enumerate(keys):
             kind, expires_ms = answers[2 * at : 2 * at + 2]
-            found[database, key] = (kind, expires_ms, content(client, key, kind))
+            expires_ms = expires_ms if is_new else expires_ms > 0
+            found[database, key] = (kind, expires_ms, content(client, key, kind, is_new))
     return found
 
 
