@@ -110,17 +110,19 @@ impl Target<'_> {
 /// Removes the keys and fields of hashes that have expired.
 pub(super) fn remove_expired(keyspace: &Keyspace, params: &Params) -> Result<(), StoreError> {
     for stripe in 0..STRIPES {
-        let mut locked = keyspace.lock_stripe(stripe, params);
-        while let Some((db, name, due)) = locked.next_expired() {
-            let key = locked.key(&name);
+        let next = || keyspace.lock_stripe(stripe, params).next_expired();
+        while let Some((db, name, due)) = next() {
+            let key = keyspace.key(&name);
+            let locked = keyspace.lock_stripe(stripe, params);
             let fields = locked.due_fields(db, key, FIELDS_MAX, usize::MAX);
+            drop(locked);
             let fields: Vec<&[u8]> = fields.iter().map(Vec::as_slice).collect();
             let change = match due {
                 Due::Key => Change::Delete,
                 Due::Fields => Change::HashRemove { fields: Items::Slice(&fields) },
                 Due::Points => unreachable!("a time series has no type in a file"),
             };
-            locked.apply_mutation(&Mutation::Key { db, key, change })?;
+            keyspace.replay(&Mutation::Key { db, key, change }, params, |_| false)?;
         }
     }
     Ok(())

@@ -300,7 +300,7 @@ fn compare(
     for name in names {
         let wanted = (from.read()?, from.read()?);
         let got = (to.read()?, to.read()?);
-        // After the replies: what has expired since the first of them is no difference either.
+        // After the replies: what has expired since the first of them does not count either.
         if let Some(what) = difference(&wanted, &got, expiry, clock::unix_now()) {
             differ(name, &what);
         }
