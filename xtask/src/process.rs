@@ -194,7 +194,7 @@ fn try_start_redis() -> Result<Server> {
     let child = Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", ""])
         .args(["--enable-debug-command", "yes"])
-        .args(["--appendonly", "no", "--daemonize", "no", "--loglevel", "warning"])
+        .args(["--loglevel", "warning"])
         .arg("--dir")
         .arg(directory.path())
         .stdin(Stdio::null())

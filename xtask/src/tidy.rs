@@ -8,6 +8,7 @@ mod commits;
 mod crate_layers;
 pub(crate) mod cycles;
 mod docs;
+mod foreign_options;
 pub(crate) mod idioms;
 pub(crate) mod linked;
 mod links;
@@ -70,7 +71,7 @@ impl fmt::Display for Violation {
 type Rule = fn(&[SourceFile]) -> Vec<Violation>;
 
 /// Every rule with its name.
-const RULES: [(&str, Rule); 18] = [
+const RULES: [(&str, Rule); 19] = [
     ("layers of crates", crate_layers::check_imports),
     ("reasons of dependencies", crate_layers::check_reasons),
     ("import cycles", cycles::check_cycles),
@@ -89,6 +90,7 @@ const RULES: [(&str, Rule); 18] = [
     ("transcripts of commands", docs::check_transcripts),
     ("rows of commands", rows::check_rows),
     ("names of commands", names::check_names),
+    ("options of foreign servers", foreign_options::check_foreign_options),
 ];
 
 /// Runs all rules over the repository and prints the violations.

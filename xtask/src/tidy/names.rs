@@ -21,9 +21,10 @@ const SERVER: &str = "crates/server/src/";
 /// Files with words of another meaning that are also names of commands: the classes of
 /// `client-output-buffer-limit`, such as `pubsub`, the categories of ACL, such as `set`, and the
 /// commands that another server sends or receives.
-const OTHER_WORDS: [&str; 4] = [
+const OTHER_WORDS: [&str; 5] = [
     "crates/server/src/commands/acl/categories.rs",
     "crates/server/src/config/values.rs",
+    "crates/server/src/import/feed.rs",
     "crates/server/src/import/live/follow.rs",
     "crates/server/src/import/live/target.rs",
 ];

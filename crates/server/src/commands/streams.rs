@@ -155,13 +155,15 @@ fn entries_up_to(stream: &Stream, id: StreamId) -> Option<u64> {
     }
     let first = stream.first_entry_id();
     let deleted = stream.max_deleted_id();
-    let before_first = added.wrapping_sub(stream.len() as u64);
+    // XSETID sets the number of added entries, also below what groups have read, and RESTORE below
+    // the number of entries.
+    let before_first = added.checked_sub(stream.len() as u64)?;
     if deleted != StreamId::MIN && deleted >= first {
         return None;
     }
     match id.cmp(&first) {
         std::cmp::Ordering::Less => Some(before_first),
-        std::cmp::Ordering::Equal => Some(before_first.wrapping_add(1)),
+        std::cmp::Ordering::Equal => Some(before_first + 1),
         std::cmp::Ordering::Greater => None,
     }
 }
@@ -173,7 +175,9 @@ fn read_after(stream: &Stream, read: GroupRead, id: StreamId) -> GroupRead {
         return read;
     }
     let entries_read = match read.entries_read {
-        Some(entries) if !has_tombstones(stream, id) => Some(entries.wrapping_add(1)),
+        Some(entries) if !has_tombstones(stream, id) => {
+            entries.checked_add(1).filter(|entries| i64::try_from(*entries).is_ok())
+        }
         before if stream.entries_added() == 0 => before,
         _ => entries_up_to(stream, id),
     };
@@ -191,7 +195,7 @@ fn lag(stream: &Stream, group: &ConsumerGroup) -> Option<u64> {
         Some(read) if !has_tombstones(stream, group.last_id) => read,
         _ => entries_up_to(stream, group.last_id)?,
     };
-    Some(added.wrapping_sub(read))
+    added.checked_sub(read)
 }
 
 pub(crate) const XLEN: Command = Command {

@@ -21,6 +21,8 @@ use crate::serve;
 const BATCH_REQUESTS: usize = 1000;
 const BATCH_BYTES: usize = 256 << 10;
 const REPLY_BYTES: usize = 64 << 10;
+/// Keys that one step of a scan visits.
+const SCAN_COUNT: &[u8] = b"1000";
 
 /// What to send.
 #[derive(Debug)]
@@ -73,6 +75,8 @@ fn config(work: &Path, password: &str) -> anyhow::Result<Config> {
         ("requirepass", password),
         ("durability", "never"),
         ("elements-per-command-max", "0"),
+        // The commands are the past of another server, in which nothing had expired that they use.
+        ("import-mode", "yes"),
         ("reactors", "1"),
         ("log-level", "warn"),
     ] {
@@ -92,7 +96,7 @@ fn send_all(
     let stream = TcpStream::connect(address).context("could not connect to the server")?;
     let mut client =
         Client { stream, requests: Vec::new(), sent: Vec::new(), received: Vec::new() };
-    client.greet(password)?;
+    client.expect_ok(&[b"AUTH", password.as_bytes()])?;
     for source in functions {
         client.load_function(&source, report)?;
     }
@@ -104,7 +108,7 @@ fn send_all(
             .with_context(|| format!("could not import {name}"))?;
         next = rest.open_next()?;
     }
-    client.count_keys(report)
+    client.end(report)
 }
 
 /// A request whose reply was not read yet.
@@ -123,13 +127,6 @@ struct Client {
 }
 
 impl Client {
-    fn greet(&mut self, password: &str) -> anyhow::Result<()> {
-        match self.ask(&[b"AUTH", password.as_bytes()])? {
-            Reply::Simple(_) => Ok(()),
-            other => bail!("the server answers AUTH with {other:?}"),
-        }
-    }
-
     fn ask(&mut self, request: &[&[u8]]) -> anyhow::Result<Reply> {
         let mut bytes = Vec::new();
         encode_request(request, &mut bytes);
@@ -228,17 +225,62 @@ impl Client {
         Ok(())
     }
 
-    /// Adds the number of keys of each database to the report.
-    fn count_keys(&mut self, report: &mut Report) -> anyhow::Result<()> {
+    /// Removes what has expired, now that no command can extend it, and adds the number of keys of
+    /// each database to the report.
+    fn end(&mut self, report: &mut Report) -> anyhow::Result<()> {
+        let before = self.count_keys()?;
+        self.expect_ok(&[b"CONFIG", b"SET", b"import-mode", b"no"])?;
         for db in 0..DATABASES {
-            self.ask(&[b"SELECT", db.to_string().as_bytes()])?;
+            self.select(db)?;
+            self.remove_expired()?;
+        }
+        let after = self.count_keys()?;
+        for (db, keys) in after.iter().enumerate().filter(|(_, keys)| **keys > 0) {
+            report.set_total(db, *keys);
+        }
+        report.set_expired(before.iter().sum::<u64>() - after.iter().sum::<u64>());
+        Ok(())
+    }
+
+    /// A scan removes the expired keys that it finds.
+    fn remove_expired(&mut self) -> anyhow::Result<()> {
+        let mut cursor = b"0".to_vec();
+        loop {
+            let reply = self.ask(&[b"SCAN", &cursor, b"COUNT", SCAN_COUNT])?;
+            cursor = match reply {
+                Reply::Array(mut parts) if parts.len() == 2 => match parts.swap_remove(0) {
+                    Reply::Bulk(next) => next,
+                    other => bail!("the server answers SCAN with {other:?}"),
+                },
+                other => bail!("the server answers SCAN with {other:.100?}"),
+            };
+            if cursor == b"0" {
+                return Ok(());
+            }
+        }
+    }
+
+    fn count_keys(&mut self) -> anyhow::Result<[u64; DATABASES]> {
+        let mut counts = [0; DATABASES];
+        for (db, count) in counts.iter_mut().enumerate() {
+            self.select(db)?;
             match self.ask(&[b"DBSIZE"])? {
-                Reply::Integer(0) => {}
-                Reply::Integer(keys) => report.set_total(db, keys),
+                Reply::Integer(keys) => *count = u64::try_from(keys)?,
                 other => bail!("the server answers DBSIZE with {other:?}"),
             }
         }
-        Ok(())
+        Ok(counts)
+    }
+
+    fn select(&mut self, db: usize) -> anyhow::Result<()> {
+        self.expect_ok(&[b"SELECT", db.to_string().as_bytes()])
+    }
+
+    fn expect_ok(&mut self, request: &[&[u8]]) -> anyhow::Result<()> {
+        match self.ask(request)? {
+            Reply::Simple(_) => Ok(()),
+            other => bail!("the server answers {} with {other:?}", request[0].escape_ascii()),
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Report {
     losses: BTreeMap<String, Loss>,
     notes: Vec<String>,
     /// Keys of each database after the commands.
-    totals: BTreeMap<usize, i64>,
+    totals: BTreeMap<usize, u64>,
     progress: Progress,
 }
 
@@ -60,7 +60,12 @@ impl Report {
         self.notes.push(note);
     }
 
-    pub(super) fn set_total(&mut self, db: usize, keys: i64) {
+    /// Replaces the number of keys that had expired before the commands.
+    pub(super) fn set_expired(&mut self, keys: u64) {
+        self.expired = keys;
+    }
+
+    pub(super) fn set_total(&mut self, db: usize, keys: u64) {
         self.totals.insert(db, keys);
     }
 

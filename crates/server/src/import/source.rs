@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::BufReader;
+use std::io::{self, BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
@@ -14,6 +14,12 @@ const MANIFEST_END: &str = ".manifest";
 /// Whether a file that begins so is an RDB file, or an append-only file that begins with one.
 pub(super) fn is_rdb(start: &[u8]) -> bool {
     start.starts_with(b"REDIS") || start.starts_with(b"VALKEY")
+}
+
+/// Whether these bytes after an RDB part begin the commands of an append-only file: with one of
+/// them, or with a comment.
+fn is_commands(start: &[u8]) -> bool {
+    matches!(start.first(), Some(b'*' | b'#'))
 }
 
 /// The files that are not open yet.
@@ -37,6 +43,15 @@ pub(super) struct Opened {
 impl Opened {
     pub(super) fn name(&self) -> String {
         self.path.display().to_string()
+    }
+
+    /// Skips what follows an RDB part, such as the end of a line or the mark of a transfer, unless it
+    /// is commands. Returns the number of bytes.
+    pub(super) fn skip_to_commands(&mut self) -> io::Result<u64> {
+        if is_commands(self.reader.fill_buf()?) {
+            return Ok(0);
+        }
+        io::copy(&mut self.reader, &mut io::sink())
     }
 }
 

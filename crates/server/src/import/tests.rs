@@ -183,6 +183,104 @@ fn expired_keys_are_left_out() {
     assert_eq!(shown(&folder.recover(), 3, "k"), "nothing");
 }
 
+/// The past of a server in which nothing had expired that its commands use, and what it has then.
+fn extended_commands() -> Vec<u8> {
+    let later = "4102444800123";
+    let commands: &[&[&str]] = &[
+        &["SELECT", "3"],
+        &["HSET", "session", "user", "ann", "cart", "3"],
+        &["PEXPIREAT", "session", "1000"],
+        &["HSET", "session", "page", "/x"],
+        &["PEXPIREAT", "session", later],
+        &["SET", "count", "5", "PXAT", "1000"],
+        &["INCR", "count"],
+        &["PEXPIREAT", "count", later],
+        &["SET", "kept", "v", "PXAT", "1000"],
+        &["PERSIST", "kept"],
+        &["SET", "old", "v", "PXAT", "1000"],
+        &["RENAME", "old", "new"],
+        &["COPY", "new", "copied"],
+        &["PERSIST", "copied"],
+        &["HSET", "fields", "a", "1", "b", "2", "c", "3"],
+        &["HPEXPIREAT", "fields", "1000", "FIELDS", "2", "a", "b"],
+        &["HPERSIST", "fields", "FIELDS", "1", "a"],
+        &["SET", "gone", "v", "PXAT", "1000"],
+        &["APPEND", "base", "2"],
+        &["PEXPIREAT", "base", later],
+    ];
+    commands.iter().flat_map(|words| command(words)).collect()
+}
+
+#[track_caller]
+fn check_extended(folder: &Folder, from: &Path, base: &str) {
+    let (outcome, text) = folder.import(from, Losses::Refuse);
+    outcome.unwrap();
+    // `new`, `gone`
+    assert!(text.contains("2 keys had expired"), "{text}");
+    assert!(text.contains("database 3: 6 keys at the end"), "{text}");
+    let data = folder.recover();
+    for (key, expected) in [
+        ("session", "hash of 3"),
+        ("count", "6"),
+        ("kept", "v"),
+        ("copied", "v"),
+        ("base", base),
+        ("new", "nothing"),
+        ("gone", "nothing"),
+    ] {
+        assert_eq!(shown(&data, 3, key), expected, "{key}");
+    }
+    let params = params(&Settings::default(), UnixMs(2000), 5, 5);
+    let key = data.key(b"fields");
+    let locked = data.lock_one(key.hash, &params);
+    let hash = locked.hash(3, key).unwrap().unwrap();
+    let found = [b"a", b"b", b"c"].map(|field| hash.get(field).is_some());
+    assert_eq!(found, [true, false, true]);
+}
+
+/// Commands may extend, persist, rename and copy what has expired since: in each form of a file.
+#[test]
+fn nothing_expires_before_the_end_of_a_history() {
+    let folder = Folder::new("pure");
+    let from = folder.file("appendonly.aof", &extended_commands());
+    check_extended(&folder, &from, "2");
+
+    let folder = Folder::new("preamble");
+    let file = [rdb("base", Some(1000)), extended_commands()].concat();
+    let from = folder.file("appendonly.aof", &file);
+    check_extended(&folder, &from, "value2");
+
+    let folder = Folder::new("base");
+    folder.file("dir/a.manifest", b"file base.rdb seq 1 type b\nfile a.aof seq 1 type i\n");
+    folder.file("dir/base.rdb", &rdb("base", Some(1000)));
+    folder.file("dir/a.aof", &extended_commands());
+    check_extended(&folder, &folder.0.join("dir"), "value2");
+
+    let folder = Folder::new("base-of-commands");
+    folder.file("dir/a.manifest", b"file base.aof seq 1 type b\nfile a.aof seq 1 type i\n");
+    let base = [&["SELECT", "3"][..], &["SET", "base", "value", "PXAT", "1000"]];
+    folder.file("dir/base.aof", &base.map(command).concat());
+    folder.file("dir/a.aof", &extended_commands());
+    check_extended(&folder, &folder.0.join("dir"), "value2");
+}
+
+#[test]
+fn what_follows_a_complete_file_is_reported() {
+    for (index, after) in
+        [&b"\n"[..], b"\r\n", &[0; 100], &[b'f'; 40], b"REDIS0010", b"$5\r\nhello\r\n"]
+            .into_iter()
+            .enumerate()
+    {
+        let folder = Folder::new(&format!("after-{index}"));
+        let from = folder.file("dump.rdb", &[&rdb("k", None), after].concat());
+        let (outcome, text) = folder.import(&from, Losses::Refuse);
+        outcome.unwrap();
+        let expected = format!("dump.rdb: {} bytes after its end were left out", after.len());
+        assert!(text.contains(&expected), "{text}");
+        assert_eq!(shown(&folder.recover(), 3, "k"), "value");
+    }
+}
+
 #[test]
 fn fields_keep_their_expiry_in_an_import_and_an_export() {
     let folder = Folder::new("fields");

@@ -4,13 +4,16 @@ use std::io::{Read, Write};
 
 use anyhow::ensure;
 use base::time::UnixMs;
-use store::{DATABASES, Key, Keyspace, Mutation, Params, StoreError};
-use wire::rdb::{Entry, FileReader, Item, Limits, Strings, Value};
+use store::{Change, DATABASES, Due, Items, Key, Keyspace, Mutation, Params, STRIPES, StoreError};
+use wire::rdb::{Entry, FileReader, Item, Limits, Value};
 
 use super::report::Report;
 use super::source::Opened;
 use crate::config::machine_memory_bytes;
 use crate::engine::rdb::Storable;
+
+/// Fields of a hash that are removed by one change.
+const FIELDS_MAX: usize = 1024;
 
 /// Where the values go.
 #[derive(Debug)]
@@ -62,10 +65,6 @@ impl Target<'_> {
         let Entry { db, key, value, expires_unix_ms, .. } = entry;
         let place = || format!("key {} of database {db}", key.escape_ascii());
         let expiry = expires_unix_ms.map(UnixMs);
-        if expiry.is_some_and(|at| at <= self.params.now()) {
-            self.report.add_expired();
-            return Ok(());
-        }
         let known = u8::try_from(db).ok().filter(|db| usize::from(*db) < DATABASES);
         let Some(db) = known else {
             let what = format!("key of a database above {}", DATABASES - 1);
@@ -73,10 +72,7 @@ impl Target<'_> {
             return Ok(());
         };
         let type_name = value.type_name();
-        let Some(value) = self.without_expired_fields(value) else {
-            self.report.add_expired();
-            return Ok(());
-        };
+        let has_expired = self.has_expired(&value, expiry);
         let storable = match Storable::new(value) {
             Ok(storable) => storable,
             Err(error) => {
@@ -88,6 +84,7 @@ impl Target<'_> {
         let name = Key { bytes: &key, hash: self.keyspace.hash(&key) };
         let mutation = Mutation::Key { db, key: name, change: storable.change(expiry) };
         match self.keyspace.replay(&mutation, self.params, |_| false) {
+            Ok(()) if has_expired => self.report.add_expired(),
             Ok(()) => self.report.add_key(db, type_name),
             Err(StoreError::Malformed) => {
                 let what = format!("a {type_name} without elements, or with the same one twice");
@@ -98,25 +95,35 @@ impl Target<'_> {
         Ok(())
     }
 
-    /// Removes the fields of a hash that have expired. `None`: all have.
-    fn without_expired_fields(&self, value: Value) -> Option<Value> {
-        let Value::Hash { pairs, expiries } = value else { return Some(value) };
-        let now = self.params.now().0;
-        if expiries.iter().all(|(_, at)| *at > now) {
-            return Some(Value::Hash { pairs, expiries });
+    /// Whether the key, or every field of its hash, has expired. It is stored all the same, since
+    /// commands may follow that extend it.
+    fn has_expired(&self, value: &Value, expiry: Option<UnixMs>) -> bool {
+        let now = self.params.now();
+        if expiry.is_some_and(|at| at <= now) {
+            return true;
         }
-        let mut times = expiries.into_iter().peekable();
-        let (mut live, mut live_expiries) = (Strings::default(), Vec::new());
-        for pair in 0..pairs.len() / 2 {
-            let at = times.next_if(|(timed, _)| *timed == pair).map(|(_, at)| at);
-            if at.is_some_and(|at| at <= now) {
-                continue;
-            }
-            live_expiries.extend(at.map(|at| (live.len() / 2, at)));
-            live.push(pairs.get(2 * pair));
-            live.push(pairs.get(2 * pair + 1));
-        }
-        let value = Value::Hash { pairs: live, expiries: live_expiries };
-        (!value.is_empty()).then_some(value)
+        let Value::Hash { pairs, expiries } = value else { return false };
+        expiries.len() == pairs.len() / 2 && expiries.iter().all(|(_, at)| *at <= now.0)
     }
+}
+
+/// Removes the keys and fields of hashes that have expired.
+pub(super) fn remove_expired(keyspace: &Keyspace, params: &Params) -> Result<(), StoreError> {
+    for stripe in 0..STRIPES {
+        let next = || keyspace.lock_stripe(stripe, params).next_expired();
+        while let Some((db, name, due)) = next() {
+            let key = keyspace.key(&name);
+            let locked = keyspace.lock_stripe(stripe, params);
+            let fields = locked.due_fields(db, key, FIELDS_MAX, usize::MAX);
+            drop(locked);
+            let fields: Vec<&[u8]> = fields.iter().map(Vec::as_slice).collect();
+            let change = match due {
+                Due::Key => Change::Delete,
+                Due::Fields => Change::HashRemove { fields: Items::Slice(&fields) },
+                Due::Points => unreachable!("a time series has no type in a file"),
+            };
+            keyspace.replay(&Mutation::Key { db, key, change }, params, |_| false)?;
+        }
+    }
+    Ok(())
 }

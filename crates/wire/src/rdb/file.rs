@@ -179,7 +179,8 @@ impl<R: Read> FileReader<R> {
                     return Ok(None);
                 }
                 kind @ 30.. => {
-                    return Err(input.unsupported(format!("operation {kind} of a newer server")));
+                    let what = "of a newer server, or of another product such as Redis Enterprise";
+                    return Err(input.unsupported(format!("operation {kind} {what}")));
                 }
                 kind => {
                     let db = self.db;

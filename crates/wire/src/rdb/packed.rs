@@ -77,21 +77,35 @@ fn int24(bytes: [u8; 3]) -> i64 {
 const END: u8 = 0xff;
 
 /// Appends the elements of a ziplist.
-// Source: Redis 6.2 `ziplist.c`, the comment at its top
+// Source: Redis 6.2 `ziplist.c`, the comment at its top, and `ziplistValidateIntegrity`
 pub(super) fn read_ziplist(bytes: &[u8], out: &mut Sink<'_>) -> Result<(), Malformed> {
     const LONG_PREVIOUS: u8 = 0xfe;
     let mut input = Bytes(bytes);
-    let (len, _tail, _count) = (input.le32()?, input.le32()?, input.array::<2>()?);
+    let (len, tail, count) = (input.le32()?, input.le32()?, u16::from_le_bytes(input.array()?));
     if len != bytes.len() {
         return Err("a ziplist of another length");
     }
+    let (mut found, mut last, mut previous_bytes) = (0_usize, bytes.len() - input.0.len(), 0);
     loop {
-        match input.byte()? {
+        let start = bytes.len() - input.0.len();
+        let previous = match input.byte()? {
             END => break,
-            LONG_PREVIOUS => drop(input.take(4)?),
-            _ => {}
+            LONG_PREVIOUS => input.le32()?,
+            short => usize::from(short),
+        };
+        if previous != previous_bytes {
+            return Err("a ziplist whose elements have other lengths");
         }
         read_ziplist_entry(&mut input)?.push_to(out)?;
+        previous_bytes = bytes.len() - input.0.len() - start;
+        (found, last) = (found + 1, start);
+    }
+    if last != tail {
+        return Err("a ziplist with another last element");
+    }
+    // The largest number stands for it and all above.
+    if count != u16::MAX && found != usize::from(count) {
+        return Err("a ziplist with another number of elements");
     }
     if input.0.is_empty() { Ok(()) } else { Err("bytes after the end of a ziplist") }
 }
@@ -273,12 +287,28 @@ mod tests {
 
     #[test]
     fn a_ziplist_has_strings_and_integers() {
-        let content = b"\0\0\0\0\x07\0\
+        let content = b"\x2c\0\0\0\x09\0\
             \x00\x02ab\x04\xf1\x02\xfd\x02\xfe\xff\x03\xc0\x00\x80\x04\xf0\xff\xff\xff\
-            \x05\x40\x01c\xfe\x05\x00\x00\x00\xd0\x00\x00\x00\x80\x06\xe0\0\0\0\0\0\0\0\x80\xff";
+            \x05\x40\x01c\xfe\x04\x00\x00\x00\xd0\x00\x00\x00\x80\x0a\xe0\0\0\0\0\0\0\0\x80\xff";
         let expected =
             ["ab", "0", "12", "-1", "-32768", "-1", "c", "-2147483648", "-9223372036854775808"];
         check(read_ziplist, &with_len(content), &expected);
+    }
+
+    /// Redis walks over it in both directions, and finds its end by these numbers.
+    #[test]
+    fn the_lengths_in_a_ziplist_are_right() {
+        let right = b"\x0e\0\0\0\x02\0\x00\x02ab\x04\x02cd\xff";
+        check(read_ziplist, &with_len(right), &["ab", "cd"]);
+        let empty = with_len(b"\x0a\0\0\0\0\0\xff");
+        assert_eq!(read(read_ziplist, &empty, 0), Ok(Strings::default()));
+        let many = b"\x0e\0\0\0\xff\xff\x00\x02ab\x04\x02cd\xff";
+        check(read_ziplist, &with_len(many), &["ab", "cd"]);
+        for (place, byte) in [(0, 0x0a), (4, 1), (4, 3), (5, 1), (6, 1), (10, 2), (10, 14)] {
+            let mut wrong = right.to_vec();
+            wrong[place] = byte;
+            assert!(read(read_ziplist, &with_len(&wrong), 9).is_err(), "{byte} at {place}");
+        }
     }
 
     #[test]

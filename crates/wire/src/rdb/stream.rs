@@ -1,5 +1,7 @@
 //! Streams: entries in listpacks, consumer groups, and what is pending.
 
+use std::cmp::Ordering;
+use std::collections::HashSet;
 use std::io::Read;
 use std::sync::Arc;
 
@@ -113,18 +115,46 @@ pub(super) fn read_stream<R: Read>(input: &mut Input<R>, form: u8) -> Result<Str
         max_deleted_id = read_id(input)?;
         entries_added = input.number()?;
     }
-    let mut groups = Vec::new();
+    let mut stream = Stream { entries, last_id, max_deleted_id, entries_added, groups: Vec::new() };
     for _ in 0..input.number()? {
-        groups.push(read_group(input, form)?);
+        let mut group = read_group(input, form)?;
+        if form < 2 {
+            group.entries_read = estimated_read(&stream, group.last_id);
+        }
+        stream.groups.push(group);
     }
-    Ok(Stream { entries, last_id, max_deleted_id, entries_added, groups })
+    if has_twice(stream.groups.iter().map(|group| &group.name)) {
+        return Err(input.malformed("a stream with two groups of one name"));
+    }
+    Ok(stream)
+}
+
+fn has_twice<'a>(names: impl ExactSizeIterator<Item = &'a Vec<u8>>) -> bool {
+    let count = names.len();
+    names.collect::<HashSet<_>>().len() < count
+}
+
+/// How many entries of a stream of which none was deleted have ids up to this one, where that is
+/// known without counting them.
+// Source: Redis 7.2 `t_stream.c`, `streamEstimateDistanceFromFirstEverEntry`
+fn estimated_read(stream: &Stream, id: StreamId) -> Option<u64> {
+    let Some(first) = stream.entries.first() else { return Some(0) };
+    if id == stream.last_id {
+        return Some(stream.entries_added);
+    }
+    match id.cmp(&first.id) {
+        Ordering::Less => Some(0),
+        Ordering::Equal => Some(1),
+        Ordering::Greater => None,
+    }
 }
 
 // Source: as `read_stream`
 fn read_group<R: Read>(input: &mut Input<R>, form: u8) -> Result<Group, RdbError> {
     let (name, last_id) = (input.owned_string()?, read_id(input)?);
     let entries_read = if form >= 2 { input.number()? } else { u64::MAX };
-    let entries_read = Some(entries_read).filter(|count| *count != u64::MAX);
+    // A number with a sign: -1 is an unknown one.
+    let entries_read = Some(entries_read).filter(|count| count.cast_signed() >= 0);
     // All pending entries, then those of each consumer.
     let mut times = Vec::new();
     for _ in 0..input.number()? {
@@ -150,6 +180,9 @@ fn read_group<R: Read>(input: &mut Input<R>, form: u8) -> Result<Group, RdbError
                 _ => return Err(input.malformed("a consumer's entry that is not the group's")),
             }
         }
+    }
+    if has_twice(consumers.iter().map(|consumer| &consumer.name)) {
+        return Err(input.malformed("a group with two consumers of one name"));
     }
     let owned = times.into_iter().zip(owners);
     let pending = owned.map(|((id, delivered_unix_ms, deliveries), consumer)| {

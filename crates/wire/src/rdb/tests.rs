@@ -205,7 +205,7 @@ fn hash(pairs: &[&str], expiries: &[(usize, u64)]) -> Value {
 
 #[test]
 fn encodings_of_older_servers_are_read() {
-    let ziplist = with_len(b"\0\0\0\0\x02\0\x00\x01a\x03\xf3\xff");
+    let ziplist = with_len(b"\x0d\0\0\0\x02\0\x00\x01a\x03\xf3\xff");
     let packed = string(&ziplist);
     let list = Value::List(strings(&["a", "2"]));
     check("REDIS0006", 10, &packed, &list);
@@ -275,7 +275,8 @@ fn refusals_say_what_is_wrong_and_where() {
     check_refused(b"REDIS0011", "the data ends at offset 9, in the middle of a value");
     let newer = "unsupported at offset 12: a value of type 27, which a newer server wrote";
     check_refused(b"REDIS0011\x1b\x01k", newer);
-    check_refused(b"REDIS0011\xf2", "unsupported at offset 10: operation 242 of a newer server");
+    let other = "of a newer server, or of another product such as Redis Enterprise";
+    check_refused(b"REDIS0011\xf2", &format!("unsupported at offset 10: operation 242 {other}"));
     check_refused(
         b"REDIS0011\x05\x01k\x01\x01m\x00\x00\x00\x00\x00\x00\xf8\x7f",
         "malformed at offset 23: a score that is NaN",
@@ -369,6 +370,83 @@ fn fields_that_entries_share_count_for_each_entry() {
     assert!(decode(4_000).is_ok());
     let error = decode(2_000).unwrap_err();
     assert!(matches!(error, PayloadError::Value(RdbError::TooLarge { .. })), "{error}");
+}
+
+fn group(name: &str, last_ms: u64, consumers: &[&str]) -> Group {
+    let consumer = |name: &&str| Consumer {
+        name: name.as_bytes().to_vec(),
+        seen_unix_ms: 7,
+        active_unix_ms: None,
+    };
+    Group {
+        name: name.as_bytes().to_vec(),
+        last_id: StreamId { ms: last_ms, sequence: 0 },
+        entries_read: None,
+        consumers: consumers.iter().map(consumer).collect(),
+        pending: Vec::new(),
+    }
+}
+
+/// Three entries, of the milliseconds 2, 3 and 4.
+fn stream(groups: Vec<Group>) -> Stream {
+    let entries = (2..5).map(|ms| StreamEntry {
+        id: StreamId { ms, sequence: 0 },
+        fields: strings(&["f"]).into(),
+        values: strings(&["v"]),
+    });
+    Stream {
+        entries: entries.collect(),
+        last_id: StreamId { ms: 4, sequence: 0 },
+        max_deleted_id: StreamId::default(),
+        entries_added: 3,
+        groups,
+    }
+}
+
+fn whole(stream: &Stream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_stream(&mut bytes, stream);
+    bytes
+}
+
+/// Redis before 7.0 did not write it.
+#[test]
+fn what_a_group_of_an_old_stream_has_read_is_estimated() {
+    let mut bytes = whole(&stream(Vec::new()));
+    // The first id, the greatest deleted one, the number of added entries and that of groups.
+    bytes.truncate(bytes.len() - 6);
+    bytes.push(5);
+    for last_ms in [1, 2, 3, 4, 5] {
+        let name = format!("g{last_ms}");
+        put_string(&mut bytes, name.as_bytes());
+        bytes.extend_from_slice(&[last_ms, 0, 0, 0]);
+    }
+    let content = read(&file("REDIS0009", 15, &bytes)).unwrap();
+    let Value::Stream(stream) = &content.entries[&(0, "k".to_owned())].value else { panic!() };
+    let read: Vec<_> = stream.groups.iter().map(|group| group.entries_read).collect();
+    assert_eq!(read, [Some(0), Some(1), None, Some(3), None]);
+}
+
+#[test]
+fn corrupt_values_that_redis_refuses_are_refused() {
+    let twice = |groups: &[Group]| whole(&stream(groups.to_vec()));
+    for (kind, value, expected) in [
+        (Written::Stream as u8, twice(&[group("g", 4, &["c", "d", "c"])]), "two consumers"),
+        (Written::Stream as u8, twice(&[group("g", 4, &[]), group("g", 4, &[])]), "two groups"),
+        // A list with one part for one element, which is empty.
+        (18, b"\x01\x01\x00".to_vec(), "an empty part"),
+        // The elements a and b; the second one has another length of the one before.
+        (
+            14,
+            b"\x01\x13\x13\0\0\0\x0e\0\0\0\x02\0\0\x02\x61\0\x02\x02\x62\0\xff".to_vec(),
+            "other lengths",
+        ),
+    ] {
+        let error = read(&file("REDIS0010", kind, &value)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    let sound = twice(&[group("g", 4, &["c", "d"]), group("h", 4, &["c"])]);
+    assert!(read(&file("REDIS0010", Written::Stream as u8, &sound)).is_ok());
 }
 
 #[test]

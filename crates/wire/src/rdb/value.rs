@@ -191,7 +191,13 @@ fn quicklist<R: Read>(input: &mut Input<R>, has_containers: bool) -> Result<Valu
         match container {
             PACKED_NODE if has_containers => add_packed(input, read_listpack, &mut items)?,
             PACKED_NODE => add_packed(input, read_ziplist, &mut items)?,
-            PLAIN_NODE => input.strings(1, &mut items)?,
+            PLAIN_NODE => {
+                input.strings(1, &mut items)?;
+                // Only long elements have a part of their own.
+                if items.get(items.len() - 1).is_empty() {
+                    return Err(input.malformed("an empty part of a list"));
+                }
+            }
             _ => return Err(input.malformed("unknown container of a part of a list")),
         }
     }

@@ -27,7 +27,7 @@ use copy::Copier;
 use failure::Failure;
 use follow::Writes;
 use peer::Peer;
-use progress::Progress;
+use progress::{Progress, note};
 use stream::{Answer, Position, Stream};
 use target::{State, Target, check_source, source_info, target_failure};
 
@@ -156,7 +156,7 @@ impl Importer<'_> {
                 return Err(self.with_advice(anyhow!("{error}; {copies} copies were begun")));
             }
             if failures == 1 {
-                self.progress.note(&format!("{error}; trying again every second"));
+                note(&format!("{error}; trying again every second"));
             }
             if self.pause() {
                 return self.end(Ended::Stopped);
@@ -259,7 +259,7 @@ impl Importer<'_> {
     fn resume(&mut self, known: &Position, history: Option<String>) -> Result<Position, Failure> {
         let history = history.unwrap_or_else(|| known.history.clone());
         let position = Position { history, ..known.clone() };
-        self.progress.note(&format!("continuing after offset {}", position.offset));
+        note(&format!("continuing after offset {}", position.offset));
         self.target.keep_expired().map_err(target_failure)?;
         self.set_state(State::Following(position.clone()))?;
         Ok(position)
@@ -280,7 +280,7 @@ impl Importer<'_> {
                 State::Merging => "; keys that the source deletes meanwhile stay: use --verify",
                 _ => "",
             };
-            self.progress.note(&format!("copying everything again{advice}"));
+            note(&format!("copying everything again{advice}"));
         }
         // What an earlier attempt has copied may have been deleted in the source since.
         if self.state == State::Copying {
@@ -300,7 +300,7 @@ impl Importer<'_> {
         at.db = db;
         self.set_state(State::Following(at.clone()))?;
         let (keys, offset) = (self.progress.keys, at.offset);
-        self.progress.note(&format!("{keys} keys were copied, as of offset {offset}"));
+        note(&format!("{keys} keys were copied, as of offset {offset}"));
         Ok(at)
     }
 

@@ -54,7 +54,7 @@ impl Progress {
     pub(super) fn report_copy(&mut self) {
         if let Some(rate) = self.rate() {
             let (keys, mib) = (self.keys, self.bytes >> 20);
-            self.note(&format!("copying: {keys} keys, {mib} MiB, {rate} keys/s"));
+            note(&format!("copying: {keys} keys, {mib} MiB, {rate} keys/s"));
         }
     }
 
@@ -66,20 +66,19 @@ impl Progress {
     pub(super) fn report_writes(&mut self, lag_bytes: u64) {
         if let Some(rate) = self.rate() {
             let commands = self.commands;
-            self.note(&format!("following: {commands} commands, {rate}/s, lag {lag_bytes} bytes"));
+            note(&format!("following: {commands} commands, {rate}/s, lag {lag_bytes} bytes"));
         }
     }
 
     pub(super) fn lose(&mut self, what: &str) {
         self.losses += 1;
         if self.losses <= LOSSES_SHOWN {
-            self.note(&format!("not imported: {what}"));
+            note(&format!("not imported: {what}"));
         }
     }
+}
 
-    /// Writes a line to standard error. If that is closed, the line is lost.
-    #[expect(clippy::unused_self, reason = "reports are of a progress")]
-    pub(super) fn note(&self, line: &str) {
-        base::messages::print_error(line);
-    }
+/// Writes a line to standard error. If that is closed, the line is lost.
+pub(super) fn note(line: &str) {
+    base::messages::print_error(line);
 }

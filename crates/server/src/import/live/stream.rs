@@ -12,6 +12,7 @@ use wire::resp::encode_request;
 use super::SILENCE_MAX;
 use super::failure::Failure;
 use super::peer::is_timeout;
+use super::progress::note;
 use crate::import::place::Place;
 
 const READ_BYTES: usize = 256 << 10;
@@ -50,6 +51,17 @@ pub(super) enum End {
     Mark([u8; MARK_BYTES]),
 }
 
+/// What the source sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing yet: it waits, or makes its copy.
+    Preparing { since: Instant },
+    /// The data.
+    Copying,
+    /// The writes; the target has those up to this offset.
+    Following { acknowledged: u64 },
+}
+
 /// The stream. Reads fail with an error of the kind `TimedOut` after a time of silence.
 pub(super) struct Stream<'a> {
     socket: TcpStream,
@@ -57,8 +69,7 @@ pub(super) struct Stream<'a> {
     used: usize,
     is_stopped: &'a dyn Fn() -> bool,
     signed: Instant,
-    /// The offset up to which the target has the writes; `None`: it does not have the data yet.
-    pub(super) acknowledged: Option<u64>,
+    phase: Phase,
 }
 
 impl<'a> Stream<'a> {
@@ -70,14 +81,7 @@ impl<'a> Stream<'a> {
     ) -> Result<(Stream<'a>, Answer), Failure> {
         let socket = source.connect().map_err(Failure::Source)?;
         socket.set_write_timeout(Some(SILENCE_MAX)).map_err(Failure::Source)?;
-        let mut stream = Stream {
-            socket,
-            buffer: Vec::new(),
-            used: 0,
-            is_stopped,
-            signed: Instant::now(),
-            acknowledged: None,
-        };
+        let mut stream = Stream::new(socket, is_stopped, Instant::now());
         if let Some(words) = source.login() {
             stream.expect_ok(&words)?;
         }
@@ -96,6 +100,11 @@ impl<'a> Stream<'a> {
             return Err(anyhow!("the source continues a stream that was not requested").into());
         }
         Ok((stream, answer))
+    }
+
+    fn new(socket: TcpStream, is_stopped: &'a dyn Fn() -> bool, now: Instant) -> Stream<'a> {
+        let phase = Phase::Preparing { since: now };
+        Stream { socket, buffer: Vec::new(), used: 0, is_stopped, signed: now, phase }
     }
 
     fn expect_ok(&mut self, words: &[&[u8]]) -> Result<(), Failure> {
@@ -134,6 +143,7 @@ impl<'a> Stream<'a> {
     /// Reads how long the data is, which precedes it.
     pub(super) fn read_end(&mut self) -> Result<End, Failure> {
         let line = self.line()?;
+        self.phase = Phase::Copying;
         let malformed = || anyhow!("the source sends no data, but: {line}");
         let text = line.strip_prefix('$').ok_or_else(malformed)?;
         if let Some(mark) = text.strip_prefix("EOF:") {
@@ -169,30 +179,41 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Sends the source a sign of life once a second.
-    pub(super) fn give_sign(&mut self) -> io::Result<()> {
-        if self.signed.elapsed() < SIGN_INTERVAL {
+    /// Once a second: a sign of life for the source or, while it prepares its copy, one for the
+    /// operator.
+    ///
+    /// The source must hear nothing before its copy begins: it begins when its replicas have been
+    /// silent for `repl-diskless-sync-delay` seconds.
+    // Source: Redis 7.2 `replication.c`, `shouldStartChildReplication`
+    fn give_sign(&mut self, now: Instant) -> io::Result<()> {
+        if now.duration_since(self.signed) < SIGN_INTERVAL {
             return Ok(());
         }
-        self.signed = Instant::now();
-        match self.acknowledged {
-            None => self.socket.write_all(b"\n"),
-            Some(offset) => {
+        self.signed = now;
+        match self.phase {
+            Phase::Preparing { since } => {
+                let waited_s = now.duration_since(since).as_secs();
+                note(&format!("waiting for the source to make its copy, {waited_s} s"));
+                Ok(())
+            }
+            Phase::Copying => self.socket.write_all(b"\n"),
+            Phase::Following { acknowledged } => {
                 let mut request = Vec::new();
-                encode_request(&[b"REPLCONF", b"ACK", offset.to_string().as_bytes()], &mut request);
+                let offset = acknowledged.to_string();
+                encode_request(&[b"REPLCONF", b"ACK", offset.as_bytes()], &mut request);
                 self.socket.write_all(&request)
             }
         }
     }
 
-    /// Acknowledges at once.
+    /// What the next sign of life acknowledges.
     pub(super) fn acknowledge(&mut self, offset: u64) {
-        self.acknowledged = Some(offset);
+        self.phase = Phase::Following { acknowledged: offset };
     }
 
     /// One read, up to the timeout of the socket.
     fn receive(&mut self) -> io::Result<()> {
-        self.give_sign()?;
+        self.give_sign(Instant::now())?;
         self.buffer.resize(READ_BYTES, 0);
         let read = self.socket.read(&mut self.buffer);
         self.buffer.truncate(read.as_ref().map_or(0, |count| *count));
@@ -298,6 +319,31 @@ mod tests {
         }
         let unready = parse_answer("-LOADING Redis is loading the dataset in memory");
         assert!(matches!(unready, Err(Failure::Source(_))));
+    }
+
+    /// A source that makes its copy only for a silent replica would never begin.
+    #[test]
+    fn the_source_hears_nothing_before_its_copy() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut source, _) = listener.accept().unwrap();
+        let began = Instant::now();
+        let mut stream = Stream::new(socket, &|| false, began);
+        let after_s = |stream: &mut Stream<'_>, s| {
+            stream.give_sign(began + Duration::from_secs(s)).unwrap();
+        };
+        for s in [1, 2, 60] {
+            after_s(&mut stream, s);
+        }
+        source.write_all(b"$9\r\n").unwrap();
+        assert!(matches!(stream.read_end(), Ok(End::Length(9))));
+        after_s(&mut stream, 61);
+        stream.acknowledge(7);
+        after_s(&mut stream, 62);
+        drop(stream);
+        let mut heard = String::new();
+        source.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "\n*3\r\n$8\r\nREPLCONF\r\n$3\r\nACK\r\n$1\r\n7\r\n");
     }
 
     #[test]

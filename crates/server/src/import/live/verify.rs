@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use anyhow::{Context as _, bail};
+use base::time::UnixMs;
 use store::DATABASES;
-use wire::rdb::{Limits, Stream, Value, decode_payload};
+use wire::rdb::{Limits, Stream, Strings, Value, decode_payload};
 use wire::resp::Reply;
 
 use super::peer::{Peer, shown};
+use crate::engine::clock;
 use crate::engine::import_mode::STATE_KEY;
 use crate::import::place::Place;
 
@@ -25,7 +27,7 @@ const DIFFERENCES_SHOWN: u64 = 100;
 /// As in a copy.
 const LIMITS: Limits = Limits { bytes_max: 4 << 30, elements_max: 1 << 28 };
 /// Two requests do not arrive at the same time; only servers before Redis 7.0 need this.
-const TTL_MS_DIFFERENCE_MAX: i64 = 5000;
+const TTL_MS_DIFFERENCE_MAX: u64 = 5000;
 
 /// Which server the keys were found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,8 +49,39 @@ struct Shared {
     compared: AtomicU64,
     differences: AtomicU64,
     is_over: AtomicBool,
-    /// The command that returns the time of expiry: Redis has PEXPIRETIME since 7.0.
-    expiry: &'static [u8],
+    expiry: Expiry,
+}
+
+/// What both servers are asked about the expiry of a key: Redis has PEXPIRETIME since 7.0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expiry {
+    Time,
+    Remaining,
+}
+
+impl Expiry {
+    fn command(self) -> &'static [u8] {
+        match self {
+            Expiry::Time => b"PEXPIRETIME",
+            Expiry::Remaining => b"PTTL",
+        }
+    }
+
+    /// Whether a server that still has the key does not show it, or will delete it at the next
+    /// access: a source whose clients are paused deletes nothing, nor does the target of an import.
+    fn has_passed(self, reply: &Reply, now: UnixMs) -> bool {
+        let Reply::Integer(at) = *reply else { return false };
+        match self {
+            Expiry::Time => at >= 0 && at.unsigned_abs() <= now.0,
+            Expiry::Remaining => at == 0,
+        }
+    }
+
+    /// How far the replies of two servers may be from each other.
+    fn allowed_ms(self, wanted: i64, got: i64) -> u64 {
+        let is_remaining = self == Expiry::Remaining && wanted >= 0 && got >= 0;
+        if is_remaining { TTL_MS_DIFFERENCE_MAX } else { 0 }
+    }
 }
 
 /// Fails if the servers differ.
@@ -60,9 +93,9 @@ pub(super) fn verify(
 ) -> anyhow::Result<()> {
     let mut from = Peer::connect(source).context("could not use the source")?;
     let mut to = Peer::connect(target).context("could not use the target")?;
-    let expiry: &[u8] = match from.ask(&[b"PEXPIRETIME", STATE_KEY])? {
-        Reply::Error(_) => b"PTTL",
-        _ => b"PEXPIRETIME",
+    let expiry = match from.ask(&[Expiry::Time.command(), STATE_KEY])? {
+        Reply::Error(_) => Expiry::Remaining,
+        _ => Expiry::Time,
     };
     let (sender, receiver) = sync_channel(BATCHES_MAX);
     let shared = Shared {
@@ -221,36 +254,37 @@ fn work(
         match keys.found {
             Found::InSource => {
                 let count = keys.names.len() as u64;
-                compare(shared, &mut from, &mut to, &keys.names, &mut differ)?;
+                compare(shared.expiry, &mut from, &mut to, &keys.names, &mut differ)?;
                 shared.compared.fetch_add(count, Ordering::Relaxed);
             }
-            Found::InTarget => find_additional(&mut from, &keys.names, &mut differ)?,
+            Found::InTarget => {
+                let names = missing(&mut from, keys.names)?;
+                compare(shared.expiry, &mut from, &mut to, &names, &mut differ)?;
+            }
         }
     }
 }
 
-/// Reports keys that only the target has.
-fn find_additional(
-    from: &mut Peer,
-    names: &[Vec<u8>],
-    differ: &mut impl FnMut(&[u8], &str),
-) -> anyhow::Result<()> {
-    for name in names {
+/// The keys that the source does not have.
+fn missing(from: &mut Peer, mut names: Vec<Vec<u8>>) -> anyhow::Result<Vec<Vec<u8>>> {
+    for name in &names {
         from.push(&[b"EXISTS", name]);
     }
     from.send()?;
-    for name in names {
+    let mut are_missing = Vec::with_capacity(names.len());
+    for _ in &names {
         match from.read()? {
-            Reply::Integer(1) => {}
-            Reply::Integer(_) => differ(name, "only the target has it"),
+            Reply::Integer(count) => are_missing.push(count == 0),
             other => bail!("EXISTS: {}", shown(&other)),
         }
     }
-    Ok(())
+    let mut are_missing = are_missing.into_iter();
+    names.retain(|_| are_missing.next() == Some(true));
+    Ok(names)
 }
 
 fn compare(
-    shared: &Shared,
+    expiry: Expiry,
     from: &mut Peer,
     to: &mut Peer,
     names: &[Vec<u8>],
@@ -259,56 +293,88 @@ fn compare(
     for peer in [&mut *from, &mut *to] {
         for name in names {
             peer.push(&[b"DUMP", name]);
-            peer.push(&[shared.expiry, name]);
+            peer.push(&[expiry.command(), name]);
         }
         peer.send()?;
     }
     for name in names {
         let wanted = (from.read()?, from.read()?);
         let got = (to.read()?, to.read()?);
-        if let Some(what) = difference(&wanted, &got) {
+        // After the replies: what has expired since the first of them does not count either.
+        if let Some(what) = difference(&wanted, &got, expiry, clock::unix_now()) {
             differ(name, &what);
         }
     }
     Ok(())
 }
 
-/// What differs between the replies of both servers to DUMP and to the time of expiry.
-fn difference(wanted: &(Reply, Reply), got: &(Reply, Reply)) -> Option<String> {
-    let payloads = match (&wanted.0, &got.0) {
-        // It has expired, or was deleted, since it was listed.
-        (Reply::Null, Reply::Null) => return None,
-        (Reply::Bulk(wanted), Reply::Bulk(got)) => (wanted, got),
-        (Reply::Bulk(_), Reply::Null) => return Some("the target does not have it".to_owned()),
-        (Reply::Null, _) => return Some("only the target has it".to_owned()),
-        (Reply::Error(_), _) => return Some(format!("DUMP of the source: {}", shown(&wanted.0))),
-        (_, other) => return Some(format!("DUMP of the target: {}", shown(other))),
+/// What clients of both servers would read differently, by the replies to DUMP and about the expiry.
+fn difference(
+    wanted: &(Reply, Reply),
+    got: &(Reply, Reply),
+    expiry: Expiry,
+    now: UnixMs,
+) -> Option<String> {
+    let value = |side: &(Reply, Reply), name: &str| match &side.0 {
+        Reply::Null => Ok(None),
+        Reply::Bulk(_) if expiry.has_passed(&side.1, now) => Ok(None),
+        Reply::Bulk(payload) => match decode_payload(payload, LIMITS) {
+            Ok(value) => Ok(without_expired_fields(value, now)),
+            Err(error) => Err(format!("the value of the {name}: {error}")),
+        },
+        other => Err(format!("DUMP of the {name}: {}", shown(other))),
     };
-    if let Some(what) = payload_difference(payloads.0, payloads.1) {
-        return Some(what);
+    // Strings of one server that has the encoding of the other.
+    let has_passed = [wanted, got].iter().any(|side| expiry.has_passed(&side.1, now));
+    if has_passed || wanted.0 != got.0 || !matches!(wanted.0, Reply::Bulk(_)) {
+        let (wanted, got) = match (value(wanted, "source"), value(got, "target")) {
+            (Ok(wanted), Ok(got)) => (wanted, got),
+            (Err(what), _) | (_, Err(what)) => return Some(what),
+        };
+        match (wanted, got) {
+            // It has expired, or was deleted, since it was listed.
+            (None, None) => return None,
+            (Some(_), None) => return Some("the target does not have it".to_owned()),
+            (None, Some(_)) => return Some("only the target has it".to_owned()),
+            (Some(wanted), Some(got)) => {
+                if let Some(what) = value_difference(wanted, got) {
+                    return Some(what);
+                }
+            }
+        }
     }
     match (&wanted.1, &got.1) {
         (Reply::Integer(wanted), Reply::Integer(got)) => {
-            let is_ttl = *wanted >= 0 && *got >= 0 && *wanted < 1 << 40;
-            let allowed = if is_ttl { TTL_MS_DIFFERENCE_MAX } else { 0 };
-            (wanted.abs_diff(*got) > allowed.unsigned_abs())
+            let allowed_ms = expiry.allowed_ms(*wanted, *got);
+            (wanted.abs_diff(*got) > allowed_ms)
                 .then(|| format!("it expires at {got} instead of {wanted}"))
         }
         (wanted, got) => Some(format!("times of expiry: {}, {}", shown(wanted), shown(got))),
     }
 }
 
-fn payload_difference(wanted: &[u8], got: &[u8]) -> Option<String> {
-    // Strings of one server that has the encoding of the other.
-    if wanted == got {
-        return None;
+/// A value as clients read it. `None`: all fields of a hash have expired.
+fn without_expired_fields(value: Value, now: UnixMs) -> Option<Value> {
+    let Value::Hash { pairs, expiries } = value else { return Some(value) };
+    if expiries.iter().all(|(_, at)| *at > now.0) {
+        return Some(Value::Hash { pairs, expiries });
     }
-    let decode = |payload: &[u8]| decode_payload(payload, LIMITS);
-    let (wanted, got) = match (decode(wanted), decode(got)) {
-        (Ok(wanted), Ok(got)) => (wanted, got),
-        (Err(error), _) => return Some(format!("the value of the source: {error}")),
-        (_, Err(error)) => return Some(format!("the value of the target: {error}")),
-    };
+    let mut times = expiries.into_iter().peekable();
+    let (mut live, mut live_expiries) = (Strings::default(), Vec::new());
+    for pair in 0..pairs.len() / 2 {
+        let at = times.next_if(|(timed, _)| *timed == pair).map(|(_, at)| at);
+        if at.is_some_and(|at| at <= now.0) {
+            continue;
+        }
+        live_expiries.extend(at.map(|at| (live.len() / 2, at)));
+        live.push(pairs.get(2 * pair));
+        live.push(pairs.get(2 * pair + 1));
+    }
+    let value = Value::Hash { pairs: live, expiries: live_expiries };
+    (!value.is_empty()).then_some(value)
+}
+
+fn value_difference(wanted: Value, got: Value) -> Option<String> {
     if wanted.type_name() != got.type_name() {
         return Some(format!("it is a {} instead of a {}", got.type_name(), wanted.type_name()));
     }
@@ -393,7 +459,9 @@ fn order_group(group: &mut wire::rdb::Group) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::rdb::{Written, end_payload, put_pairs, put_scored, put_string, put_strings};
+    use wire::rdb::{
+        Written, end_payload, put_pairs, put_scored, put_string, put_strings, put_timed_pairs,
+    };
 
     fn payload(kind: Written, fill: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
         let mut bytes = vec![kind as u8];
@@ -409,7 +477,9 @@ mod tests {
 
     #[track_caller]
     fn check(wanted: &[u8], got: &[u8], expected: Option<&str>) {
-        assert_eq!(payload_difference(wanted, got).as_deref(), expected);
+        let side = |payload: &[u8]| (Reply::Bulk(payload.to_vec()), Reply::Integer(-1));
+        let found = difference(&side(wanted), &side(got), Expiry::Time, UnixMs(1));
+        assert_eq!(found.as_deref(), expected);
     }
 
     #[test]
@@ -443,7 +513,8 @@ mod tests {
         let value = || Reply::Bulk(set(&["a"]));
         let check = |wanted: (Reply, i64), got: (Reply, i64), expected: Option<&str>| {
             let pair = |(value, at)| (value, Reply::Integer(at));
-            assert_eq!(difference(&pair(wanted), &pair(got)).as_deref(), expected);
+            let found = difference(&pair(wanted), &pair(got), Expiry::Time, NOW);
+            assert_eq!(found.as_deref(), expected);
         };
         check((value(), -1), (value(), -1), None);
         check((Reply::Null, -2), (Reply::Null, -2), None);
@@ -452,8 +523,51 @@ mod tests {
         let (at, later) = (4_102_444_800_123, 4_102_444_800_124);
         let text = "it expires at 4102444800124 instead of 4102444800123";
         check((value(), at), (value(), later), Some(text));
-        check((value(), -1), (value(), 50), Some("it expires at 50 instead of -1"));
+        check((value(), -1), (value(), later), Some("it expires at 4102444800124 instead of -1"));
+        check((Reply::Null, -2), (value(), later), Some("only the target has it"));
         // Remaining times differ by that between the requests.
-        check((value(), 50_000), (value(), 49_000), None);
+        let pair = |ms| (value(), Reply::Integer(ms));
+        let found = difference(&pair(50_000), &pair(49_000), Expiry::Remaining, NOW);
+        assert_eq!(found, None);
+        let found = difference(&pair(50_000), &pair(-1), Expiry::Remaining, NOW);
+        assert_eq!(found.as_deref(), Some("it expires at -1 instead of 50000"));
+    }
+
+    const NOW: UnixMs = UnixMs(1_000_000);
+
+    /// A hash with a field for each time.
+    fn timed_hash(times: &[Option<u64>]) -> Reply {
+        let names: Vec<String> = (0..times.len()).map(|at| format!("field {at}")).collect();
+        let fields = names.iter().zip(times).map(|(name, at)| (name.as_bytes(), &b"v"[..], *at));
+        Reply::Bulk(payload(Written::TimedHash, |out| put_timed_pairs(out, times.len(), fields)))
+    }
+
+    /// A source whose clients are paused, and the target of an import, delete nothing: clients see
+    /// none of it.
+    #[test]
+    fn what_has_expired_is_no_difference() {
+        let string =
+            |text: &[u8]| Reply::Bulk(payload(Written::String, |out| put_string(out, text)));
+        let (past, now, later) = (Some(1), Some(NOW.0), Some(NOW.0 + 1));
+        let absent = || (Reply::Null, -2);
+        for (one, other, is_equal) in [
+            (absent(), (string(b"a"), 999_999), true),
+            (absent(), (string(b"a"), 1_000_000), true),
+            (absent(), (string(b"a"), 1_000_001), false),
+            ((string(b"a"), 1), (string(b"b"), 2), true),
+            ((string(b"a"), 1), (string(b"a"), 2), true),
+            ((string(b"a"), 1), (string(b"b"), -1), false),
+            (absent(), (timed_hash(&[past, now]), -1), true),
+            (absent(), (timed_hash(&[past, later]), -1), false),
+            ((timed_hash(&[later]), -1), (timed_hash(&[later, past]), -1), true),
+            ((timed_hash(&[None, now]), -1), (timed_hash(&[None, past]), -1), true),
+            ((timed_hash(&[None, later]), -1), (timed_hash(&[None, past]), -1), false),
+        ] {
+            let pair = |(value, at): &(Reply, i64)| (value.clone(), Reply::Integer(*at));
+            for (wanted, got) in [(&one, &other), (&other, &one)] {
+                let found = difference(&pair(wanted), &pair(got), Expiry::Time, NOW);
+                assert_eq!(found.is_none(), is_equal, "{wanted:?} {got:?} {found:?}");
+            }
+        }
     }
 }
