@@ -25,7 +25,7 @@ mkdir -p home/.parallel
 touch home/.parallel/will-cite
 export HOME=$folder/home LC_ALL=C
 
-pipeline() { "$myriad" pipeline run --threads "$workers" --json --order input "$@" --results out >/dev/null; }
+pipeline() { "$myriad" pipeline run --threads "$workers" --json --order input "$@" --existing replace --results out >/dev/null; }
 
 # Name, input, command.
 cases=(

@@ -104,3 +104,13 @@ elif [[ $(cargo --version) != "cargo $wanted "* ]]; then
     echo "setup: Rust $wanted is needed, found $(cargo --version); rustup would install it" >&2
     exit 1
 fi
+
+# The server needs none of them; the greeting of `make run` shows how to use both.
+if [[ $purpose == build ]]; then
+    clients=()
+    command -v redis-cli >/dev/null 2>&1 || clients+=("redis-cli: apt install redis-tools")
+    command -v cqlsh >/dev/null 2>&1 || clients+=("cqlsh: pipx install cqlsh")
+    for client in "${clients[@]}"; do
+        echo "setup: not installed, and optional: $client"
+    done
+fi

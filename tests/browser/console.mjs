@@ -301,6 +301,24 @@ async function edit(page, url) {
   await until(page, "keys: a value of another database", () => document.querySelector("pre.value")?.textContent === "of-database-3");
   await choose("0");
   await until(page, "keys: database 0 again", () => document.querySelector(".value-panel pre.value") === null && [...document.querySelectorAll(".key")].some(({ textContent }) => textContent === "edit:list"));
+  // Of all keys in the order of SCAN, the last one is found at once by its name, and by a pattern without further clicks.
+  const last = (await (async () => {
+    let [cursor, keys, found] = ["0", [], []];
+    do {
+      [cursor, keys] = await read("SCAN", cursor, "COUNT", "5000");
+      const plain = keys.filter((key) => /^key:\d+$/.test(key));
+      if (plain.length > 0) found = plain;
+    } while (cursor !== "0");
+    return found.at(-1);
+  })());
+  for (const pattern of [last, `${last.slice(0, -1)}[${last.at(-1)}]`]) {
+    await fill("#key-pattern", "nothing:like:this");
+    await until(page, "keys: an unknown name is reported", has, "No key has this name");
+    await fill("#key-pattern", pattern);
+    await until(page, `keys: ${pattern} is found`, (key) => [...document.querySelectorAll(".key")].map(({ textContent }) => textContent).join() === key, last);
+  }
+  await fill("#key-pattern", "nothing*");
+  await until(page, "keys: a pattern without a match", has, "No key matches.");
 
   await go(page, "cql");
   await until(page, "cql: has a schema", has, "system_schema");
@@ -399,6 +417,7 @@ async function hang(page, pid) {
       const state = document.querySelector("#state");
       return state.classList.contains("bad") && /last answer \d+ s ago/.test(state.textContent);
     });
+    await until(page, "a server that hangs: the verdict says so", () => document.querySelector("#page").textContent.includes("The server has not answered for"));
     const gray = await page.run(() => Number(getComputedStyle(document.querySelector("#page")).opacity));
     check("a server that hangs: its numbers are gray", gray < 0.6, gray);
   } finally {

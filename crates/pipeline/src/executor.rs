@@ -178,7 +178,7 @@ fn work(shared: &Shared, slot: usize, stop: &AtomicBool) -> Result<()> {
     let mut lost_at = Instant::now();
     loop {
         let mut has_worked = false;
-        let error = match serve(shared, slot, &mut has_worked) {
+        let error = match serve(shared, slot, stop, &mut has_worked) {
             Ok(ended) => {
                 // The generator waits until its connection is closed. The collector may still have
                 // to read the last results.
@@ -219,9 +219,13 @@ struct Connected {
 }
 
 /// Connects to the generator. Returns its first message and the task that it names.
-fn join(shared: &Shared, slot: usize) -> Result<(Link, ExecutorWelcome, Arc<dyn BatchTask>)> {
+fn join(
+    shared: &Shared,
+    slot: usize,
+    stop: &AtomicBool,
+) -> Result<(Link, ExecutorWelcome, Arc<dyn BatchTask>)> {
     let options = &shared.options;
-    let mut generator = dial(&shared.generator_reachability)?;
+    let mut generator = dial(&shared.generator_reachability, stop)?;
     let hello = Hello::Executor { stream: None, name: name_of(shared, slot) };
     generator.send_message(Header::control(Kind::Hello, 0, 0), &hello)?;
     let welcome: ExecutorWelcome = generator.receive_message(Kind::Welcome, &mut Vec::new())?;
@@ -250,8 +254,13 @@ fn join(shared: &Shared, slot: usize) -> Result<(Link, ExecutorWelcome, Arc<dyn 
 }
 
 /// Connects to the collector. Returns how many results it accepts.
-fn meet_collector(shared: &Shared, slot: usize, stream: u64) -> Result<(Link, u32)> {
-    let mut collector = dial(&shared.collector_reachability)?;
+fn meet_collector(
+    shared: &Shared,
+    slot: usize,
+    stream: u64,
+    stop: &AtomicBool,
+) -> Result<(Link, u32)> {
+    let mut collector = dial(&shared.collector_reachability, stop)?;
     if let Some(active) = &mut shared.links.lock()[slot] {
         active.collector = Some(collector.try_clone()?);
     }
@@ -266,8 +275,9 @@ fn name_of(shared: &Shared, slot: usize) -> String {
     format!("{}/{slot}", shared.options.name)
 }
 
-fn dial(peer: &Reachability) -> Result<Link> {
-    peer.connect().with_context(|| format!("could not connect to {peer}"))
+fn dial(peer: &Reachability, stop: &AtomicBool) -> Result<Link> {
+    let is_over = || stop.load(Ordering::SeqCst);
+    peer.connect_unless(is_over).with_context(|| format!("could not connect to {peer}"))
 }
 
 /// Returns the size limit of a batch, at `task_bytes` per task.
@@ -284,9 +294,14 @@ pub(crate) fn batch_bytes(plan: &Plan, task_bytes: usize) -> Result<usize> {
 }
 
 /// Returns `Ok` when the run has ended: whether its task has ended without an error.
-fn serve(shared: &Shared, slot: usize, has_worked: &mut bool) -> Result<Result<()>> {
-    let (mut generator, welcome, task) = join(shared, slot)?;
-    let (collector, results_allowed) = match meet_collector(shared, slot, welcome.stream) {
+fn serve(
+    shared: &Shared,
+    slot: usize,
+    stop: &AtomicBool,
+    has_worked: &mut bool,
+) -> Result<Result<()>> {
+    let (mut generator, welcome, task) = join(shared, slot, stop)?;
+    let (collector, results_allowed) = match meet_collector(shared, slot, welcome.stream, stop) {
         Ok(met) => met,
         Err(error) => {
             let is_over = generator.has_peer_ended()? && is_over(&mut generator, &mut Vec::new())?;

@@ -88,6 +88,11 @@ impl Reachability {
 
     /// Makes one connection attempt. The caller retries.
     pub fn connect(&self) -> Result<Link, LinkError> {
+        self.connect_unless(|| false)
+    }
+
+    /// Makes one connection attempt, whose failure is expected if the run is over by then.
+    pub fn connect_unless(&self, is_over: impl Fn() -> bool) -> Result<Link, LinkError> {
         match Link::connect(self.address) {
             Ok(link) => {
                 self.found();
@@ -95,7 +100,9 @@ impl Reachability {
             }
             Err(error) => {
                 let error = error.into();
-                self.lost(&error);
+                if !is_over() {
+                    self.lost(&error);
+                }
                 Err(error)
             }
         }

@@ -42,6 +42,12 @@ pub struct LocalOptions {
 }
 
 impl LocalOptions {
+    /// Whether the files of results can be written again from the log.
+    fn has_log_content(&self) -> bool {
+        let entries = self.log.as_ref().and_then(|log| std::fs::read_dir(log).ok());
+        entries.is_some_and(|mut entries| entries.next().is_some())
+    }
+
     fn collector(&self, listener: TcpListener) -> CollectorOptions {
         CollectorOptions {
             listener,
@@ -123,6 +129,10 @@ pub fn run_with(
     changes: Changes<'_>,
     report: &(dyn Fn(Status) + Sync),
 ) -> Result<LocalSummary> {
+    // The collector checks it as well, but its generator would wait for it meanwhile.
+    if let Some(results) = options.results.as_ref().filter(|_| !options.has_log_content()) {
+        results.check_existing()?;
+    }
     let (for_executors, generator) = listen()?;
     let (for_results, collector) = listen()?;
     let results_to = (changes.address_map)(collector)?;
@@ -133,6 +143,8 @@ pub fn run_with(
         fault.lock().get_or_insert(error);
         failed.store(true, Ordering::SeqCst);
     };
+    // Executors that reconnect at the end do not find the address closed before `over` is set.
+    let still_listening = for_executors.try_clone().context("clone a listener")?;
     let outcome = thread::scope(|scope| {
         let (failed, over, note) = (&failed, &over, &note);
         let collecting = scope.spawn(move || {
@@ -172,6 +184,7 @@ pub fn run_with(
         let generated = generated.map_err(note).ok();
         // Everything is collected. An executor that is reconnecting would not find the collector.
         over.store(true, Ordering::SeqCst);
+        drop(still_listening);
         let executors: Vec<_> = executing.into_iter().map(join).collect();
         if executors.iter().any(Option::is_none) {
             failed.store(true, Ordering::SeqCst);
@@ -203,7 +216,7 @@ fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collector::Order;
+    use crate::collector::{Existing, Order};
     use crate::generator::{Overload, Rate};
     use crate::task::Kernel;
 
@@ -346,6 +359,7 @@ mod tests {
             path: Some(path.clone()),
             dead_letters: None,
             order: Order::Input,
+            existing: Existing::Replace,
         });
         let summary = run_quietly(&summing);
         assert_eq!(summary.generator.account.verified_right, 25);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use base::time::{MonoNs, Now};
+use rustix::io::Errno;
 
 use crate::balance::Load;
 use crate::limits::Limits;
@@ -258,6 +259,8 @@ pub(crate) struct Core<M> {
     /// Mail of this turn by receiver, delivered at the end of the turn with one lock each.
     pub(crate) outbox: Vec<Vec<M>>,
     pub(crate) counters: Counters,
+    /// Why the connection being removed has failed.
+    pub(crate) failure: Option<Errno>,
     pub(crate) links: Links<M>,
 }
 
@@ -278,6 +281,7 @@ impl<M> Core<M> {
             spin_ns: 0,
             outbox: links.mailboxes.iter().map(|_| Vec::new()).collect(),
             counters: Counters::default(),
+            failure: None,
             links,
         }
     }
@@ -310,6 +314,12 @@ impl<'a, M> Context<'a, M> {
     /// Both clocks as read at the start of the turn.
     pub fn now(&self) -> Now {
         self.core.now
+    }
+
+    /// Why the connection has failed, while [`Handler::closed`](crate::Handler::closed) runs; `None`
+    /// if one of the sides has closed it.
+    pub fn failure(&self) -> Option<std::io::Error> {
+        self.core.failure.map(std::io::Error::from)
     }
 
     /// Number of this reactor, from 0.

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use base::time::{MonoNs, Now};
+use rustix::io::Errno;
 
 use crate::mailbox::Waker;
 use crate::output::Tail;
@@ -90,7 +91,7 @@ pub(crate) enum Io {
     /// Not possible now.
     Blocked,
     /// The connection is broken.
-    Broken,
+    Broken(Errno),
 }
 
 #[derive(Debug)]
@@ -239,7 +240,7 @@ impl Driver {
                 match rustix::io::pread(&tail.file, &mut bytes, tail.offset) {
                     Ok(count) if count != 0 => driver.write(u64::from(*number), &bytes[..count]),
                     Ok(_) => Io::Done(0),
-                    Err(_) => Io::Broken,
+                    Err(error) => Io::Broken(error),
                 }
             }
             _ => unreachable!("{MIXED}"),

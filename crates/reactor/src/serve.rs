@@ -1,6 +1,7 @@
 //! A reactor's operations on one connection: read, call the handler, send, close.
 
 use base::time::MonoNs;
+use rustix::io::Errno;
 
 use crate::connection::{Connection, Phase, Stops};
 use crate::context::Context;
@@ -76,7 +77,7 @@ impl<H: Handler> Reactor<H> {
         match io {
             Io::Done(0) => self.end_input(token),
             Io::Blocked => {}
-            Io::Broken => self.remove(token),
+            Io::Broken(error) => self.break_off(token, error),
             Io::Done(count) => {
                 core.counters.input_bytes += count as u64;
                 connection.last_activity = core.now.mono;
@@ -275,8 +276,8 @@ impl<H: Handler> Reactor<H> {
             let count = match written {
                 Io::Done(count) => count,
                 Io::Blocked => 0,
-                Io::Broken => {
-                    self.remove(token);
+                Io::Broken(error) => {
+                    self.break_off(token, error);
                     return false;
                 }
             };
@@ -301,7 +302,7 @@ impl<H: Handler> Reactor<H> {
         let Some(tail) = connection.output.tail() else { return true };
         core.counters.writes += 1;
         let count = match driver.send_file(&connection.socket, tail, FILE_TURN_BYTES_MAX) {
-            Io::Done(0) | Io::Broken => {
+            Io::Done(0) | Io::Broken(_) => {
                 self.remove(token);
                 return false;
             }
@@ -473,8 +474,10 @@ impl<H: Handler> Reactor<H> {
         let Some(connection) = self.table.get_mut(token) else { return };
         self.input.clear();
         self.core.counters.reads += 1;
-        if matches!(self.driver.read(&connection.socket, &mut self.input), Io::Done(0) | Io::Broken)
-        {
+        if matches!(
+            self.driver.read(&connection.socket, &mut self.input),
+            Io::Done(0) | Io::Broken(_)
+        ) {
             self.remove(token);
         }
     }
@@ -482,6 +485,13 @@ impl<H: Handler> Reactor<H> {
     pub(crate) fn overflow(&mut self, token: Token) {
         self.core.counters.input_overflows += 1;
         self.remove(token);
+    }
+
+    /// Removes a connection that has failed.
+    fn break_off(&mut self, token: Token, error: Errno) {
+        self.core.failure = Some(error);
+        self.remove(token);
+        self.core.failure = None;
     }
 
     pub(crate) fn remove(&mut self, token: Token) {

@@ -109,7 +109,7 @@ impl<H: Handler> Reactor<H> {
                 core.counters.tls_truncated += u64::from(channel.is_established());
                 return self.remove(token);
             }
-            Io::Broken => return self.remove(token),
+            Io::Broken(_) => return self.remove(token),
             Io::Done(count) => count,
         };
         core.counters.input_bytes += count as u64;
@@ -201,7 +201,7 @@ impl<H: Handler> Reactor<H> {
             let count = match written {
                 Io::Done(count) => count,
                 Io::Blocked => 0,
-                Io::Broken => break Err(Refused),
+                Io::Broken(_) => break Err(Refused),
             };
             let is_blocked = count < bytes.len();
             sent_bytes += count;

@@ -1,4 +1,4 @@
-//! What a person at a terminal sees once the server is ready: one command for each protocol.
+//! What a person at a terminal sees once the server is ready: commands for each protocol.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -22,7 +22,16 @@ pub(crate) fn greeting(settings: &Settings, addresses: &[SocketAddr]) -> String 
         first.or_else(|| all.next()).map(|(endpoint, address)| (endpoint.is_tls, *address))
     };
     let mut text = String::from("\nMyriad is ready. In another terminal:\n");
+    let mut tools = Vec::new();
+    // The first commands work without further tools.
+    if let Some((is_tls, address)) = of(ClientProtocol::Http) {
+        let url = http_url(is_tls, address);
+        let user = if settings.requirepass.is_set() { " -u default" } else { "" };
+        let _ = writeln!(text, "  curl{user} {url}/set/greeting/hello");
+        let _ = writeln!(text, "  curl{user} {url}/get/greeting");
+    }
     if let Some((is_tls, address)) = of(ClientProtocol::Resp) {
+        tools.push("redis-cli: apt install redis-tools");
         let host = match address.ip() {
             IpAddr::V4(Ipv4Addr::LOCALHOST) => String::new(),
             ip => format!(" -h {ip}"),
@@ -33,16 +42,17 @@ pub(crate) fn greeting(settings: &Settings, addresses: &[SocketAddr]) -> String 
         let _ = writeln!(text, "  redis-cli{host} -p {port}{tls}{password} SET greeting hello");
     }
     if let Some((is_tls, address)) = of(ClientProtocol::Cql) {
+        tools.push("cqlsh: pipx install cqlsh");
         let tls = if is_tls { " --ssl" } else { "" };
         let user = if settings.cql_clients_authenticate() { " -u cassandra" } else { "" };
         let (host, port) = (address.ip(), address.port());
         let _ = writeln!(text, "  cqlsh {host} {port}{tls}{user} -e 'DESCRIBE KEYSPACES'");
     }
+    if !tools.is_empty() {
+        let _ = writeln!(text, "  ({})", tools.join("; "));
+    }
     if let Some((is_tls, address)) = of(ClientProtocol::Http) {
-        let url = format!("{}://{address}", if is_tls { "https" } else { "http" });
-        let user = if settings.requirepass.is_set() { " -u default" } else { "" };
-        let _ = writeln!(text, "  curl{user} {url}/get/greeting");
-        let _ = writeln!(text, "Console: {url}/");
+        let _ = writeln!(text, "Console: {}/", http_url(is_tls, address));
     }
     let options = [
         (ClientProtocol::Cql, "--cql 127.0.0.1:9042"),
@@ -58,6 +68,10 @@ pub(crate) fn greeting(settings: &Settings, addresses: &[SocketAddr]) -> String 
     }
     text += "Stop it with Ctrl-C; what was acknowledged is on disk.\n\n";
     text
+}
+
+fn http_url(is_tls: bool, address: SocketAddr) -> String {
+    format!("{}://{address}", if is_tls { "https" } else { "http" })
 }
 
 /// The address at which a program on this machine reaches the listener.
@@ -94,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn each_protocol_has_one_command() {
+    fn each_protocol_has_a_command() {
         check(
             |settings| {
                 settings.cql = address("127.0.0.1:9042");
@@ -102,9 +116,11 @@ mod tests {
                 settings.admin = address("127.0.0.1:6400");
             },
             &[
+                "  curl http://127.0.0.1:8080/set/greeting/hello",
+                "  curl http://127.0.0.1:8080/get/greeting",
                 "  redis-cli -p 6379 SET greeting hello",
                 "  cqlsh 127.0.0.1 9042 -e 'DESCRIBE KEYSPACES'",
-                "  curl http://127.0.0.1:8080/get/greeting",
+                "  (redis-cli: apt install redis-tools; cqlsh: pipx install cqlsh)",
                 "Console: http://127.0.0.1:8080/",
             ],
         );
@@ -112,6 +128,7 @@ mod tests {
             |_| {},
             &[
                 "  redis-cli -p 6379 SET greeting hello",
+                "  (redis-cli: apt install redis-tools)",
                 "More protocols: --cql 127.0.0.1:9042 --http 127.0.0.1:8080",
             ],
         );
@@ -128,9 +145,11 @@ mod tests {
                 settings.http_tls = address("127.0.0.1:8443");
             },
             &[
+                "  curl -u default https://127.0.0.1:8443/set/greeting/hello",
+                "  curl -u default https://127.0.0.1:8443/get/greeting",
                 "  redis-cli -h ::1 -p 6380 --tls --askpass SET greeting hello",
                 "  cqlsh 10.0.0.1 9142 --ssl -u cassandra -e 'DESCRIBE KEYSPACES'",
-                "  curl -u default https://127.0.0.1:8443/get/greeting",
+                "  (redis-cli: apt install redis-tools; cqlsh: pipx install cqlsh)",
                 "Console: https://127.0.0.1:8443/",
             ],
         );

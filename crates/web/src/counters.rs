@@ -70,6 +70,7 @@ counts! {
     refused_descriptors: Counter, "refused_total", "reason=\"descriptors\"", "";
     refused_files: Counter, "refused_total", "reason=\"files\"", "";
     refused_upstream: Counter, "refused_total", "reason=\"upstream_queue_full\"", "";
+    refused_memory: Counter, "refused_total", "reason=\"memory\"", "";
     refused_timeouts: Counter, "refused_total", "reason=\"upstream_queue_timeout\"", "";
     upstream_requests: Counter, "upstream_requests_total", "", "Requests sent to the upstream.";
     upstream_failures: Counter, "upstream_failures_total", "",

@@ -353,3 +353,91 @@ fn no_task_is_lost_when_the_link_goes_down() {
     let undisturbed = Part::start(&["run", "--tasks", "300000", "--json"]).end();
     assert_eq!(digest_of(&text), digest_of(&undisturbed.0));
 }
+
+/// Runs a command over the lines `1` to `9` in a new directory, with further options. Returns
+/// whether it succeeded, and its standard error.
+fn run_lines(dir: &std::path::Path, task: &str, more: &[&str]) -> (bool, String) {
+    std::fs::create_dir_all(dir).unwrap();
+    // A log belongs to one version of its input.
+    if !dir.join("lines").exists() {
+        std::fs::write(dir.join("lines"), "1\n2\n3\n4\n5\n6\n7\n8\n9\n").unwrap();
+    }
+    let output = Command::new(env!("CARGO_BIN_EXE_myriad"))
+        .current_dir(dir)
+        .args(["pipeline", "run", "--task", task, "--input", "lines", "--retries", "0", "--json"])
+        .args(more)
+        .output()
+        .unwrap();
+    (output.status.success(), String::from_utf8(output.stderr).unwrap())
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("myriad-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    dir
+}
+
+#[test]
+fn failed_lines_have_the_numbers_of_other_tools() {
+    let dir = scratch("line-numbers");
+    let (succeeds, text) =
+        run_lines(&dir, "each:test {} != 7 -a {} != 9", &["--dead-letters", "failed"]);
+    assert!(!succeeds && text.contains("2 items failed: lines 7, 9"), "{text}");
+    let failed = std::fs::read_to_string(dir.join("failed")).unwrap();
+    for line in failed.lines() {
+        let letter: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(letter["line"].to_string(), letter["item"].as_str().unwrap(), "{letter}");
+    }
+    assert_eq!(failed.lines().count(), 2, "{failed}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn results_of_another_run_are_kept() {
+    let dir = scratch("existing-results");
+    std::fs::create_dir_all(&dir).unwrap();
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    for option in ["--results", "--dead-letters"] {
+        std::fs::write(dir.join("out"), "keep\n").unwrap();
+        let (succeeds, text) = run_lines(&dir, "each:echo", &[option, "out"]);
+        assert!(!succeeds && text.contains("out has content"), "{text}");
+        assert!(text.contains("--log") && text.contains("--existing replace"), "{text}");
+        assert_eq!(read("out"), "keep\n");
+        // A new log has no results.
+        let (succeeds, text) = run_lines(&dir, "each:echo", &[option, "out", "--log", "new"]);
+        assert!(!succeeds && text.contains("out has content"), "{text}");
+    }
+    let replaces = ["--results", "out", "--existing", "replace"];
+    let in_parts = [&replaces[..], &["--processes"]].concat();
+    for options in [&replaces[..], &in_parts] {
+        std::fs::write(dir.join("out"), "keep\n").unwrap();
+        let (succeeds, text) = run_lines(&dir, "each:cat", options);
+        assert!(succeeds && read("out").lines().count() == 9, "{text}");
+    }
+    // A run that continues writes its file again.
+    for _ in 0..2 {
+        let options = ["--results", "logged", "--log", "log"];
+        let (succeeds, text) = run_lines(&dir, "each:cat", &options);
+        assert!(succeeds && read("logged").lines().count() == 9, "{text}");
+    }
+    // Another command does not belong to this log.
+    let (succeeds, text) = run_lines(&dir, "each:cat -", &["--log", "log"]);
+    let expected = "log belongs to the command each:cat; use another directory";
+    assert!(!succeeds && text.contains(expected) && !text.contains("Plan {"), "{text}");
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_command_that_does_not_exist_has_one_reason() {
+    let dir = scratch("no-command");
+    for task in ["exec:./nosuch", "each:./nosuch"] {
+        let (succeeds, text) = run_lines(&dir, task, &["--threads", "4"]);
+        assert!(!succeeds, "{text}");
+        let last = text.lines().last().unwrap();
+        assert!(last.contains("could not compute line"), "{text}");
+        assert!(last.contains("the shell cannot execute the command: exit status: 127"), "{text}");
+        assert_eq!(last.matches("line").count(), 1, "{text}");
+        assert!(!text.contains("could not connect"), "{text}");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}

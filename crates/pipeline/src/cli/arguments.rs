@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use base::units::parse_count;
 use options::{Loaded, Section, Source, Value, ValueError, settings};
 
-use crate::collector::{Order, ResultsOptions, SAMPLE_MAX, Verify};
+use crate::collector::{Existing, Order, ResultsOptions, SAMPLE_MAX, Verify};
 use crate::generator::{Input, LedgerOptions, Overload, PaceOptions, Rate};
 use crate::monitor::Layout;
 use crate::task::{COMMAND_BATCH_MAX, Codec, CommandLimits, FileSums, Kernel, Plan, TaskSpec};
@@ -58,6 +58,7 @@ settings! {
         results: Option<PathBuf> = None,
         dead_letters: Option<PathBuf> = None,
         order: Order = Order::None,
+        existing: Existing = Existing::Refuse,
         stay: bool = false,
         listen: Option<SocketAddr> = None,
         generator: SocketAddr = local(EXECUTOR_PORT),
@@ -160,7 +161,12 @@ impl Arguments {
     pub(super) fn results(&self) -> Option<ResultsOptions> {
         let (path, dead_letters) = (self.results.clone(), self.dead_letters.clone());
         let is_any = path.is_some() || dead_letters.is_some();
-        is_any.then_some(ResultsOptions { path, dead_letters, order: self.order })
+        is_any.then_some(ResultsOptions {
+            path,
+            dead_letters,
+            order: self.order,
+            existing: self.existing,
+        })
     }
 
     pub(super) fn pace(&self) -> PaceOptions {

@@ -7,7 +7,7 @@ use options::{Form, Kind, OptionSpec, Section, Unit, ValueError};
 use options::{field, number, option, optional_number, value, word};
 
 use super::arguments::{Arguments, between};
-use crate::collector::Order;
+use crate::collector::{Existing, Order};
 use crate::executor::THREADS_MAX;
 use crate::generator::{Overload, WINDOW_MAX};
 use crate::monitor::Layout;
@@ -178,6 +178,8 @@ const CHECK: Section<Arguments> = Section { title: "Results", rows: &[
         "Write each line whose command failed as JSON."),
     option("order", word!(Order, order), Start,
         "Order of these lines; input: by id."),
+    option("existing", word!(Existing, existing), Start,
+        "If these files have content that is not from the log: refuse to start, or replace it."),
 ] };
 
 #[rustfmt::skip]

@@ -35,7 +35,7 @@ use crate::uniform;
 use stream::Stream;
 
 pub use ledger::{Accepted, StreamLedger};
-pub use results::{Order, Results, ResultsOptions};
+pub use results::{Existing, Order, Results, ResultsOptions};
 pub use sample::{Reservoir, SAMPLE_MAX};
 pub use sink::{RecoveredStream, Sink};
 pub use verify::{Verify, WindowReport, check_all, percent, sample_dir};
@@ -87,6 +87,8 @@ struct Shared {
     out: Option<PathBuf>,
     results: Option<ResultsOptions>,
     sink: Option<Sink>,
+    /// The directory of the sink.
+    log: Option<PathBuf>,
     clock: Clock,
     meter: Meter,
     greetings: Slots,
@@ -175,6 +177,10 @@ pub fn run(
             (Some(sink), streams)
         }
     };
+    // The files of a run that continues are written again from its log.
+    if let Some(results) = options.results.as_ref().filter(|_| recovered.is_empty()) {
+        results.check_existing()?;
+    }
     let recovered_tasks = recovered.values().map(|known| known.ledger.collected()).sum();
     let shared = Shared {
         make_task: options.make_task,
@@ -183,6 +189,7 @@ pub fn run(
         out: options.out,
         results: options.results,
         sink,
+        log: options.log,
         clock,
         meter: Meter::default(),
         greetings: Slots::new(HANDSHAKES_MAX),

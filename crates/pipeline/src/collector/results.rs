@@ -6,12 +6,20 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use base::hex::hex;
 use serde::Serialize;
 
 use crate::collector::waiting::{MEMORY_BYTES_MAX, Waiting};
-use crate::task::{BatchTask, DeadLetter, Ids};
+use crate::task::{BatchTask, DeadLetter, Ids, line_number};
+
+options::choice! {
+    /// What to do with a file of results that has content, unless the log has all of it.
+    Existing {
+        Refuse = "refuse",
+        Replace = "replace",
+    }
+}
 
 options::choice! {
     /// Order in which results leave the collector.
@@ -30,6 +38,26 @@ pub struct ResultsOptions {
     /// File of items whose command failed, as JSON lines.
     pub dead_letters: Option<PathBuf>,
     pub order: Order,
+    pub existing: Existing,
+}
+
+impl ResultsOptions {
+    /// Fails if a file has results of another run, which this run would delete.
+    pub(crate) fn check_existing(&self) -> Result<()> {
+        for path in [&self.path, &self.dead_letters].into_iter().flatten() {
+            // A file that does not exist, or a pipe, has nothing to lose.
+            let has_content =
+                std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() != 0);
+            if has_content && self.existing == Existing::Refuse {
+                bail!(
+                    "{} has content: to continue its run, use the --log of that run; to replace \
+                     it, --existing replace",
+                    path.display()
+                );
+            }
+        }
+        Ok(())
+    }
 }
 
 #[derive(Debug)]
@@ -52,7 +80,7 @@ impl Output {
 /// A line of the file of dead letters.
 #[derive(Debug, Serialize)]
 struct DeadLetterLine<'a> {
-    id: u64,
+    line: u64,
     item: Cow<'a, str>,
     /// All bytes of an item that is not text, as hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +94,7 @@ impl<'a> DeadLetterLine<'a> {
         let item = String::from_utf8_lossy(letter.item);
         let item_hex = matches!(item, Cow::Owned(_)).then(|| hex(letter.item));
         let reason = String::from_utf8_lossy(letter.reason);
-        Self { id: letter.id, item, item_hex, attempts: letter.attempts, reason }
+        Self { line: line_number(letter.id), item, item_hex, attempts: letter.attempts, reason }
     }
 }
 
@@ -151,7 +179,8 @@ mod tests {
     use crate::task::{Codec, Exercise, Kernel, OUTPUT_BYTES};
 
     fn to(path: &Path, order: Order) -> ResultsOptions {
-        ResultsOptions { path: Some(path.to_owned()), dead_letters: None, order }
+        let existing = Existing::Refuse;
+        ResultsOptions { path: Some(path.to_owned()), dead_letters: None, order, existing }
     }
 
     /// `None`: the end of the run, which continues afterwards.
@@ -194,7 +223,7 @@ mod tests {
     fn dead_letters_are_json_lines() {
         let letter = DeadLetter { id: 5, item: b"a\"b", attempts: 3, reason: b"no answer" };
         let text = serde_json::to_string(&DeadLetterLine::new(&letter)).unwrap();
-        assert_eq!(text, r#"{"id":5,"item":"a\"b","attempts":3,"reason":"no answer"}"#);
+        assert_eq!(text, r#"{"line":6,"item":"a\"b","attempts":3,"reason":"no answer"}"#);
         let bytes = DeadLetter { item: b"a\xff", ..letter };
         let text = serde_json::to_string(&DeadLetterLine::new(&bytes)).unwrap();
         assert!(text.contains("\"item\":\"a\u{fffd}\",\"item_hex\":\"61ff\""), "{text}");

@@ -320,7 +320,9 @@ mod tests {
         let path = dir.join("lines");
         std::fs::write(&path, "not durable\n").unwrap();
         let order = crate::collector::Order::Input;
-        let options = ResultsOptions { path: Some(path.clone()), dead_letters: None, order };
+        let existing = crate::collector::Existing::Refuse;
+        let options =
+            ResultsOptions { path: Some(path.clone()), dead_letters: None, order, existing };
         let (sink, mut streams) = open(&dir, Some(&options)).unwrap();
         let stream = streams.get_mut(&5).unwrap();
         stream.results.as_mut().unwrap().finish(&*stream.task).unwrap();

@@ -27,6 +27,11 @@ use crate::task::Plan;
 /// receives the complete state.
 const OUTBOX_MAX: usize = 1 << 17;
 
+/// Maximum number of epochs that a generator may be ahead of its stream. It is ahead only if the
+/// collector has lost its state, by the number of its earlier incarnations. Without a limit a single
+/// message could use all epochs.
+const EPOCH_JUMP_MAX: u32 = 1 << 10;
+
 /// A generator that asks to begin or continue a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct JoinRequest {
@@ -144,6 +149,20 @@ impl Stream {
         }
     }
 
+    /// Describes the tasks of this stream to a generator of others.
+    fn owner_text(&self, shared: &Shared, other: &Plan) -> String {
+        let task = &self.plan.task;
+        let owner = match (self.task.runs_commands(), *task == other.task) {
+            (true, false) => format!("the command {task}"),
+            (true, true) => format!("the command {task} with another input"),
+            (false, _) => format!("the task {task} with seed {}", self.plan.seed),
+        };
+        match &shared.log {
+            Some(log) => format!("{} belongs to {owner}; use another directory", log.display()),
+            None => format!("stream {:x} belongs to {owner}; use another stream", self.id),
+        }
+    }
+
     /// Registers a generator. A new one gets a new epoch; one that reconnects keeps its epoch.
     pub(super) fn join(
         &self,
@@ -153,7 +172,7 @@ impl Stream {
     ) -> Result<JoinReply, LinkError> {
         let refused = |reason: String| Err(LinkError::Refused(reason));
         if !self.plan.has_same_tasks(&request.plan) {
-            return refused(format!("the tasks of this stream differ: {:?}", self.plan));
+            return refused(self.owner_text(shared, &request.plan));
         }
         let mut state = self.state.lock();
         // A generator that was killed must not supersede the one that was started after it.
@@ -167,6 +186,9 @@ impl Stream {
                 None => return refused("this stream has used all its epochs".to_owned()),
             },
             Some(epoch) if epoch < current => return refused(superseded(epoch, current)),
+            Some(epoch) if epoch - current > EPOCH_JUMP_MAX => {
+                return refused(format!("epoch {epoch} is too far from {current}, the last one"));
+            }
             Some(epoch) => epoch,
         };
         if epoch > current {

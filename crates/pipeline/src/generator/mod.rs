@@ -25,8 +25,7 @@ use crate::message::{Account, NAMED_MAX};
 use crate::meter::Meter;
 use crate::slots::{HANDSHAKES_MAX, Slots};
 use crate::status::{GeneratorStatus, Latency, Verdict};
-use crate::task::BatchTask;
-use crate::task::Plan;
+use crate::task::{BatchTask, Plan, TaskNames, line_number};
 use crate::uniform;
 use source::LineSource;
 
@@ -150,6 +149,10 @@ struct Shared {
 }
 
 impl Shared {
+    fn names(&self) -> TaskNames {
+        if self.source.is_some() { TaskNames::Lines } else { TaskNames::Ids }
+    }
+
     /// Ends the run. The first failure is kept.
     fn fail(&self, reason: String) {
         let mut state = self.state.lock();
@@ -391,12 +394,16 @@ fn summary(shared: &Shared) -> Result<GeneratorSummary> {
     state.ledger.check()?;
     let mut status = shared.status(&state);
     let account = state.account.clone().context("the collector sent no account")?;
-    let mut faults = faults(&status, &account, state.is_draining(shared));
+    let names = shared.names();
+    let mut faults = faults(&status, &account, names, state.is_draining(shared));
     if let Some(source) = &shared.source
         && state.was_stopped
         && source.total() != Some(status.next_id)
     {
-        faults.push(format!("stopped: the lines from id {} on have no result", status.next_id));
+        faults.push(format!(
+            "stopped: the lines from {} on have no result",
+            line_number(status.next_id)
+        ));
     }
     status.verdict = Some(Verdict {
         generated: status.next_id,
@@ -409,14 +416,19 @@ fn summary(shared: &Shared) -> Result<GeneratorSummary> {
 }
 
 /// Returns all differences between the two ledgers. `is_drained`: assigned lines were given up.
-fn faults(status: &GeneratorStatus, account: &Account, is_drained: bool) -> Vec<String> {
+fn faults(
+    status: &GeneratorStatus,
+    account: &Account,
+    names: TaskNames,
+    is_drained: bool,
+) -> Vec<String> {
     let mut faults = Vec::new();
     if is_drained && account.distinct < status.next_id {
         let lines = match status.next_id - account.distinct {
             1 => "1 assigned line has".to_owned(),
             count => format!("{count} assigned lines have"),
         };
-        let missing = name_ranges(&account.missing);
+        let missing = name_ranges(names, &account.missing);
         faults.push(format!("stopped: {lines} no result: {missing}"));
     } else if status.in_flight > 0
         || account.distinct != status.next_id
@@ -426,7 +438,7 @@ fn faults(status: &GeneratorStatus, account: &Account, is_drained: bool) -> Vec<
             "{} tasks generated, {} collected: lost {}",
             status.next_id,
             account.distinct,
-            name_ranges(&account.missing)
+            name_ranges(names, &account.missing)
         ));
     }
     if account.collected != account.distinct {
@@ -435,12 +447,12 @@ fn faults(status: &GeneratorStatus, account: &Account, is_drained: bool) -> Vec<
     }
     if account.failed > 0 {
         let items = if account.failed == 1 { "item" } else { "items" };
-        let ids = name_ids(&account.failed_ids);
+        let ids = name_ids(names, &account.failed_ids);
         faults.push(format!("{} {items} failed: {ids}", account.failed));
     }
     if account.verified_wrong > 0 {
         let checked = account.verified_right.saturating_add(account.verified_wrong);
-        let ids = name_ids(&account.wrong_ids);
+        let ids = name_ids(names, &account.wrong_ids);
         let wrong = account.verified_wrong;
         faults.push(format!("{wrong} of {checked} checked results are wrong: {ids}"));
     }
@@ -455,21 +467,16 @@ fn faults(status: &GeneratorStatus, account: &Account, is_drained: bool) -> Vec<
     faults
 }
 
-fn name_ranges(ranges: &[(u64, u64)]) -> String {
+fn name_ranges(names: TaskNames, ranges: &[(u64, u64)]) -> String {
     let ranges = ranges.iter().take(NAMED_MAX);
-    let names = ranges.map(|(start, end)| match end.saturating_sub(1) {
-        last if last == *start => format!("id {start}"),
-        last => format!("ids {start} to {last}"),
-    });
-    names.collect::<Vec<_>>().join(", ")
+    ranges.map(|(start, end)| names.range(*start, *end)).collect::<Vec<_>>().join(", ")
 }
 
 /// Names some ids in order.
-fn name_ids(ids: &[u64]) -> String {
+fn name_ids(names: TaskNames, ids: &[u64]) -> String {
     let mut ids: Vec<u64> = ids.iter().copied().take(NAMED_MAX).collect();
     ids.sort_unstable();
-    let names: Vec<String> = ids.iter().map(u64::to_string).collect();
-    format!("{} {}", if names.len() == 1 { "id" } else { "ids" }, names.join(", "))
+    names.list(&ids)
 }
 
 #[cfg(test)]
@@ -479,6 +486,7 @@ mod tests {
     use crate::message::NAME_BYTES_MAX;
     use crate::monitor::REASON_BYTES_MAX;
     use crate::status::{CollectorStatus, ExecutorStatus, PartState, Report, Status};
+    use crate::task::TaskError;
 
     fn even() -> (GeneratorStatus, Account) {
         let status = GeneratorStatus { next_id: 100, generated: 100, ..Default::default() };
@@ -488,7 +496,22 @@ mod tests {
     #[test]
     fn equal_ledgers_have_no_fault() {
         let (status, account) = even();
-        assert_eq!(faults(&status, &account, false), Vec::<String>::new());
+        assert_eq!(faults(&status, &account, TaskNames::Ids, false), Vec::<String>::new());
+    }
+
+    #[test]
+    fn lines_are_counted_from_one() {
+        let (status, mut account) = even();
+        (account.failed, account.failed_ids) = (3, vec![26, 6, 16]);
+        let check = |names, expected: &str| {
+            assert_eq!(faults(&status, &account, names, false), [expected]);
+        };
+        check(TaskNames::Lines, "3 items failed: lines 7, 17, 27");
+        check(TaskNames::Ids, "3 items failed: ids 6, 16, 26");
+        assert_eq!(TaskNames::Lines.list(&[6]), "line 7");
+        assert_eq!(TaskNames::Lines.range(0, 3), "lines 1 to 3");
+        let failed = TaskError::Failed { id: 6, reason: "exit status: 3".to_owned() };
+        assert_eq!(failed.to_string(), "line 7: exit status: 3");
     }
 
     #[test]
@@ -500,7 +523,7 @@ mod tests {
         account.verified_wrong = 2;
         account.wrong_ids = vec![9, 7];
         assert_eq!(
-            faults(&status, &account, false),
+            faults(&status, &account, TaskNames::Ids, false),
             [
                 "100 tasks generated, 90 collected: lost ids 10 to 14, id 20",
                 "10 tasks were counted twice",
@@ -522,7 +545,7 @@ mod tests {
         };
         let collector = CollectorStatus { account: account.clone(), ..Default::default() };
         let verdict = Verdict {
-            faults: faults(&GeneratorStatus::default(), &account, false),
+            faults: faults(&GeneratorStatus::default(), &account, TaskNames::Lines, false),
             ..Default::default()
         };
         let generator = GeneratorStatus { verdict: Some(verdict), ..Default::default() };
@@ -543,10 +566,10 @@ mod tests {
     fn samples_that_are_not_uniform_are_a_fault() {
         let (status, mut account) = even();
         account.sample_positions = vec![500; uniform::CLASSES];
-        assert_eq!(faults(&status, &account, false), Vec::<String>::new());
+        assert_eq!(faults(&status, &account, TaskNames::Ids, false), Vec::<String>::new());
         account.sample_positions = vec![0; uniform::CLASSES];
         account.sample_positions[0] = 100;
-        let found = faults(&status, &account, false);
+        let found = faults(&status, &account, TaskNames::Ids, false);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].contains("chi-square 1900.0 exceeds 63.7"), "{found:?}");
     }

@@ -125,12 +125,9 @@ fn receive(shared: &Shared, id: u64, mut link: Link) -> LinkError {
                 let reason = String::from_utf8_lossy(payload).into_owned();
                 if !state.ledger.fail(header.sequence) {
                     drop(state);
-                    let (first, last) = (header.first_id, header.ids().end().saturating_sub(1));
-                    let tasks = if first == last {
-                        format!("task {first}")
-                    } else {
-                        format!("tasks {first} to {last}")
-                    };
+                    let tasks = shared.names().range(header.first_id, header.ids().end());
+                    // With one line, the reason names it, too.
+                    let reason = reason.strip_prefix(&format!("{tasks}: ")).unwrap_or(&reason);
                     shared.fail(format!("could not compute {tasks}: {reason}"));
                     continue;
                 }

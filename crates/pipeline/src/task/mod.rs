@@ -87,6 +87,53 @@ impl Ids {
     }
 }
 
+/// How messages name tasks. Ids count from 0; people and their tools count lines from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskNames {
+    Ids,
+    Lines,
+}
+
+impl TaskNames {
+    fn number(self, id: u64) -> u64 {
+        match self {
+            Self::Ids => id,
+            Self::Lines => line_number(id),
+        }
+    }
+
+    /// Names all tasks of a range, which is not empty.
+    pub fn range(self, start: u64, end: u64) -> String {
+        let (one, many) = match self {
+            Self::Ids => ("id", "ids"),
+            Self::Lines => ("line", "lines"),
+        };
+        match end.saturating_sub(1) {
+            last if last == start => format!("{one} {}", self.number(start)),
+            last => format!("{many} {} to {}", self.number(start), self.number(last)),
+        }
+    }
+
+    /// Names these tasks.
+    pub fn list(self, ids: &[u64]) -> String {
+        if let [id] = ids {
+            return self.range(*id, id.saturating_add(1));
+        }
+        let names: Vec<String> = ids.iter().map(|id| self.number(*id).to_string()).collect();
+        let many = if self == Self::Ids { "ids" } else { "lines" };
+        format!("{many} {}", names.join(", "))
+    }
+}
+
+/// Returns the number of the line whose task has this id.
+pub fn line_number(id: u64) -> u64 {
+    id.saturating_add(1)
+}
+
+fn line_name(id: u64) -> String {
+    TaskNames::Lines.range(id, id.saturating_add(1))
+}
+
 /// Reason why a batch cannot be computed, or is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TaskError {
@@ -94,7 +141,7 @@ pub enum TaskError {
     Shape { count: u32, bytes: usize },
     #[error("task {id} does not match its generated input")]
     Input { id: u64 },
-    #[error("task {id}: {reason}")]
+    #[error("{}: {reason}", line_name(*.id))]
     Failed { id: u64, reason: String },
     #[error("at the end of the run: {reason}")]
     Ended { reason: String },

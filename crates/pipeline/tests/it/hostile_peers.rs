@@ -10,7 +10,9 @@ use std::time::Duration;
 use pipeline::collector::CREDITS;
 use pipeline::frame::{HEADER_BYTES, Header, Kind, PAYLOAD_BYTES_MAX, STATUS_BYTES_MAX};
 use pipeline::link::Link;
-use pipeline::message::{CollectorWelcome, ExecutorWelcome, Hello, NAME_BYTES_MAX};
+use pipeline::message::{
+    CollectorWelcome, ExecutorWelcome, GeneratorWelcome, Hello, NAME_BYTES_MAX,
+};
 use pipeline::monitor::{self, MonitorOptions, Reporter};
 use pipeline::status::{GeneratorStatus, Status};
 
@@ -142,6 +144,34 @@ fn hostile_peers_do_not_disturb_a_run() {
     check_account(&summary);
     assert_eq!(summary.account.damaged_frames, 8, "{:?}", summary.account);
     drop(silent);
+    executing.join().unwrap().unwrap();
+    collecting.join().unwrap();
+}
+
+/// A generator with any epoch may be right if the collector has lost its state, and must not leave
+/// the stream without further epochs.
+#[test]
+fn no_message_uses_up_the_epochs() {
+    let over = Arc::new(AtomicBool::new(false));
+    let (for_executors, generator) = listen();
+    let (for_results, collector) = listen();
+    let collecting = collect(for_results, None, Arc::clone(&over));
+    let options = generate(for_executors, collector, TASKS);
+    for epoch in [u32::MAX, u32::MAX - 1, 1 << 20] {
+        let mut link = Link::connect(collector).unwrap();
+        let plan = options.plan.clone();
+        let greeting = Hello::Generator { stream: STREAM, epoch: Some(epoch), plan };
+        link.send_message(Header::control(Kind::Hello, STREAM, epoch), &greeting).unwrap();
+        let answer = link.receive_message::<GeneratorWelcome>(Kind::Welcome, &mut Vec::new());
+        let error = answer.unwrap_err().to_string();
+        assert!(error.contains("is too far from 0"), "{error}");
+    }
+    let generating = thread::spawn(move || run_generator(options));
+    let executing = execute(generator, collector, &over);
+    let summary = generating.join().unwrap();
+    over.store(true, Ordering::SeqCst);
+    assert_eq!(summary.epoch, 1);
+    check_account(&summary);
     executing.join().unwrap().unwrap();
     collecting.join().unwrap();
 }

@@ -262,7 +262,7 @@ fn result(result: rustix::io::Result<usize>) -> Io {
     match result {
         Ok(count) => Io::Done(count),
         Err(Errno::AGAIN | Errno::INTR) => Io::Blocked,
-        Err(_) => Io::Broken,
+        Err(error) => Io::Broken(error),
     }
 }
 

@@ -10,6 +10,7 @@ use base::time::{MonoNs, Now};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rustix::io::Errno;
 
 use super::{Event, Interest, Io, Ready};
 use crate::token::Token;
@@ -154,7 +155,7 @@ impl Network {
         let room = buffer.capacity() - buffer.len();
         let pipe = self.pipe(number);
         if pipe.is_reset {
-            return Io::Broken;
+            return Io::Broken(Errno::CONNRESET);
         }
         if pipe.to_server.is_empty() {
             return if pipe.client_shut { Io::Done(0) } else { Io::Blocked };
@@ -177,7 +178,7 @@ impl Network {
         let pipe = self.pipe(number);
         if pipe.is_reset || pipe.is_client_closed {
             pipe.is_reset = true;
-            return Io::Broken;
+            return Io::Broken(Errno::CONNRESET);
         }
         assert!(!pipe.server_shut, "nothing is sent after the end was announced");
         let possible = pipe.window.saturating_sub(pipe.to_client.len()).min(bytes.len());

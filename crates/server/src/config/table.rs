@@ -116,7 +116,7 @@ const SERVER: &[OptionSpec] = &[
         "Channels that a new user may access: none (resetchannels) or all (allchannels)."),
     option("acllog-max-len", number!(NUMBER, 0, 1_000_000, acllog_max_len), Running,
         "Maximum number of entries in ACL LOG; the oldest are removed."),
-    with_aliases(&["slaveof"], option("replicaof", value!(Text, "host port", replicaof), Start,
+    with_aliases(&["slaveof"], option("replicaof", value!(Text, "HOST:PORT or host port", replicaof), Start,
         "Host and port of the Redis protocol of the server whose data this server replicates; its own data is replaced. Empty: this server is a master. REPLICAOF changes it while the server runs.")),
     option("masteruser", value!(Text, "text", masteruser), Running,
         "User name by which a replica logs in to its master; empty: `default`. The user needs the commands PSYNC, REPLCONF and PING."),

@@ -72,14 +72,20 @@ impl Value for ReplicaOf {
     // Source: Redis 7.2 `redis.conf`, `replicaof`
     fn read(text: &str) -> Result<ReplicaOf, ValueError> {
         const ERROR: ValueError =
-            ValueError::Invalid("argument must be a host and a port, separated by a blank");
+            ValueError::Invalid("argument must be HOST:PORT, or a host and a port");
         let mut words = text.split_ascii_whitespace();
         let (host, port) = match (words.next(), words.next(), words.next()) {
             (None, ..) => return Ok(ReplicaOf(None)),
-            (Some(host), Some(port), None) => (host, port),
+            (Some(address), None, None) => base::address::split(address).map_err(|_| ERROR)?,
+            (Some(host), Some(port), None) => {
+                let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+                (bare.unwrap_or(host), port.parse().map_err(|_| ERROR)?)
+            }
             _ => return Err(ERROR),
         };
-        let port = port.parse().ok().filter(|port| *port > 0).ok_or(ERROR)?;
+        if port == 0 {
+            return Err(ERROR);
+        }
         Ok(ReplicaOf(Some(MasterAddress { host: host.to_owned(), port })))
     }
 
@@ -227,6 +233,26 @@ mod tests {
             "http://h:1/\u{e9}",
         ] {
             check("otlp-endpoint", other, Err(ERROR));
+        }
+    }
+
+    #[test]
+    fn a_master_is_written_in_both_forms() {
+        const ERROR: &str = "argument must be HOST:PORT, or a host and a port";
+        for (text, expected) in [
+            ("10.0.0.1 6379", "10.0.0.1 6379"),
+            ("10.0.0.1:6379", "10.0.0.1 6379"),
+            (" db.internal   1 ", "db.internal 1"),
+            ("db.internal:65535", "db.internal 65535"),
+            ("[::1]:6379", "::1 6379"),
+            ("::1 6379", "::1 6379"),
+            ("[::1] 6379", "::1 6379"),
+            ("", ""),
+        ] {
+            check("replicaof", text, Ok(expected));
+        }
+        for other in ["h", "h 0", "h:0", "h 65536", "::1:6379", "[::1]", ":6379", "a b c", "h:x"] {
+            check("replicaof", other, Err(ERROR));
         }
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::encoding::{COMPRESSED_BYTES_MIN, Coding, gzip};
@@ -14,6 +14,9 @@ use super::media::{self, Media};
 
 /// Maximum size of files whose content is cached in memory.
 pub(crate) const KEPT_BYTES_MAX: u64 = 64 * 1024;
+/// Maximum size of files that are compressed: a bundle of this size takes a thread 0.2 s, and the
+/// result is cached.
+const PACKED_BYTES_MAX: u64 = 4 << 20;
 
 /// Reason why a name has no content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +78,8 @@ pub(crate) enum Body {
 pub(crate) struct Content {
     pub(crate) body: Body,
     pub(crate) bytes: u64,
+    /// How much of them this program keeps in memory.
+    kept_bytes: usize,
     /// Including its quotes.
     pub(crate) etag: String,
 }
@@ -127,18 +132,13 @@ impl File {
             }
         }
         let has_gzip = codings.iter().any(|(coding, _)| *coding == Coding::Gzip);
-        if let (Body::Kept(bytes), true, false) =
-            (&plain.body, compress && media.is_compressible, has_gzip)
-        {
-            if look == OpenMode::CachedOnly && bytes.len() >= COMPRESSED_BYTES_MIN {
+        if compress && media.is_compressible && !has_gzip && plain.is_worth_packing() {
+            if look == OpenMode::CachedOnly {
                 // Compression takes as long as a disk access.
                 return Err(OpenError::Cold);
             }
-            if let Some(packed) = gzip(bytes) {
-                let etag = mark.etag("gzip");
-                let bytes = packed.len() as u64;
-                let body = Body::Kept(packed.into());
-                codings.push((Coding::Gzip, Content { body, bytes, etag }));
+            if let Some(packed) = plain.pack(mark.etag("gzip"))? {
+                codings.push((Coding::Gzip, packed));
             }
         }
         let modified = mark.modified();
@@ -184,12 +184,7 @@ impl File {
     /// Returns the number of bytes kept in memory.
     pub(crate) fn kept_bytes(&self) -> usize {
         let contents = std::iter::once(&self.plain).chain(self.codings.iter().map(|(_, one)| one));
-        contents
-            .map(|content| match &content.body {
-                Body::Kept(bytes) => bytes.len(),
-                Body::Open(_) => 0,
-            })
-            .sum()
+        contents.map(|content| content.kept_bytes).sum()
     }
 }
 
@@ -198,7 +193,7 @@ impl Content {
         let etag = mark.etag(variant);
         if mark.bytes > KEPT_BYTES_MAX {
             let body = Body::Open(Arc::new(LongFile::new(fd, mark.bytes)));
-            return Ok(Content { body, bytes: mark.bytes, etag });
+            return Ok(Content { body, bytes: mark.bytes, kept_bytes: 0, etag });
         }
         let mut bytes = vec![0; usize::try_from(mark.bytes).unwrap_or(0)];
         let mut filled = 0;
@@ -217,8 +212,47 @@ impl Content {
         }
         // The file may have been truncated; the next check detects a new version.
         bytes.truncate(filled);
-        Ok(Content { bytes: filled as u64, body: Body::Kept(bytes.into()), etag })
+        Ok(Content::kept(bytes, etag))
     }
+
+    fn kept(bytes: Vec<u8>, etag: String) -> Content {
+        let kept_bytes = bytes.len();
+        Content { bytes: kept_bytes as u64, kept_bytes, body: Body::Kept(bytes.into()), etag }
+    }
+
+    fn is_worth_packing(&self) -> bool {
+        (COMPRESSED_BYTES_MIN as u64..=PACKED_BYTES_MAX).contains(&self.bytes)
+    }
+
+    /// Compresses the content with gzip; `None` if the result is not shorter.
+    fn pack(&self, etag: String) -> Result<Option<Content>, OpenError> {
+        let packed = match &self.body {
+            Body::Kept(bytes) => gzip(bytes),
+            Body::Open(long) => gzip(&long.read_all().map_err(OpenError::of)?),
+        };
+        let Some(packed) = packed else { return Ok(None) };
+        if packed.len() as u64 <= KEPT_BYTES_MAX {
+            return Ok(Some(Content::kept(packed, etag)));
+        }
+        // The kernel sends it like any other long file, so it is not copied for each client.
+        let file = in_memory_file(&packed).map_err(OpenError::of)?;
+        let (bytes, kept_bytes) = (packed.len() as u64, packed.len());
+        let body = Body::Open(Arc::new(LongFile::new(file, bytes)));
+        Ok(Some(Content { body, bytes, kept_bytes, etag }))
+    }
+}
+
+/// Returns a file without a name that the kernel keeps in memory.
+fn in_memory_file(mut bytes: &[u8]) -> rustix::io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create("myriad-web-gzip", MemfdFlags::CLOEXEC)?;
+    while !bytes.is_empty() {
+        match rustix::io::write(&file, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(file)
 }
 
 impl Mark {

@@ -316,6 +316,33 @@ mod tests {
         assert_ne!(packed.coded(Coding::Brotli).unwrap().etag, packed.plain.etag);
     }
 
+    /// A bundle of an ordinary application.
+    #[test]
+    fn long_text_is_packed_once_and_counted() {
+        let tree = Tree::new("bundle");
+        let bundle: Vec<u8> = (0..60_000_u32)
+            .flat_map(|number| format!("f{};", number.wrapping_mul(2_654_435_761)).into_bytes())
+            .collect();
+        assert!(bundle.len() > 500_000);
+        tree.write("bundle.js", &bundle);
+        tree.write("huge.js", &bundle.repeat(8));
+        let mut files = tree.files();
+        let (file, has_waited) = get(&mut files, "bundle.js", MonoNs(0));
+        let file = file.unwrap();
+        let packed = file.coded(Coding::Gzip).unwrap();
+        assert!(has_waited && packed.bytes < 400_000, "{}", packed.bytes);
+        let Body::Open(long) = &packed.body else { panic!("it is copied for each client") };
+        let mut unpacked = Vec::new();
+        let packed_bytes = long.read_all().unwrap();
+        let mut decoder = flate2::read::GzDecoder::new(packed_bytes.as_slice());
+        std::io::Read::read_to_end(&mut decoder, &mut unpacked).unwrap();
+        assert!(unpacked == bundle);
+        assert_eq!(files.kept_bytes, packed_bytes.len());
+        let (again, has_waited) = get(&mut files, "bundle.js", MonoNs(FRESH_NS - 1));
+        assert!(!has_waited && again.unwrap().has(Coding::Gzip));
+        assert!(!found(&mut files, "huge.js", MonoNs(0)).varies(), "above 4 MiB");
+    }
+
     #[test]
     fn the_cache_is_bounded() {
         let tree = Tree::new("many");

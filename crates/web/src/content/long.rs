@@ -48,6 +48,22 @@ impl LongFile {
         LongFile { fd: Arc::new(fd), bytes, seen_ns }
     }
 
+    /// Reads the whole file, which may block. It is shorter if the file was truncated.
+    pub(crate) fn read_all(&self) -> rustix::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; usize::try_from(self.bytes).unwrap_or(0)];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match rustix::io::pread(&self.fd, &mut bytes[filled..], filled as u64) {
+                Ok(0) => break,
+                Ok(count) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
     pub(crate) fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }

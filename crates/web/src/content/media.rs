@@ -66,9 +66,38 @@ pub(crate) fn of(name: &[u8]) -> Media {
     )
 }
 
+/// Whether compression is effective for content of this type, a value of `Content-Type`. Event
+/// streams consist of short messages, which must not wait.
+pub(crate) fn is_compressible(content_type: &[u8]) -> bool {
+    let essence = |text: &[u8]| {
+        let end = text.iter().position(|&byte| byte == b';').unwrap_or(text.len());
+        text[..end].trim_ascii().to_ascii_lowercase()
+    };
+    let found = essence(content_type);
+    if found.starts_with(b"text/") {
+        return found != b"text/event-stream";
+    }
+    found.ends_with(b"+json")
+        || found.ends_with(b"+xml")
+        || found == b"application/javascript"
+        || TYPES
+            .iter()
+            .any(|&(_, text, is_compressible)| is_compressible && essence(text.as_bytes()) == found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn types_of_other_servers_are_known() {
+        for text in ["text/plain", "Application/JSON; charset=utf-8", "image/svg+xml", "a/b+json"] {
+            assert!(is_compressible(text.as_bytes()), "{text}");
+        }
+        for text in ["", "image/png", "text/event-stream;charset=utf-8", "font/woff2"] {
+            assert!(!is_compressible(text.as_bytes()), "{text}");
+        }
+    }
 
     #[test]
     fn extensions_have_types() {

@@ -18,6 +18,10 @@ use crate::config::Mode;
 use crate::counters::Row;
 use crate::worker::{self, FAILED, ListenerGroup, Order, READY, Start};
 
+/// Setting of the allocator, in ms: with 0 it returns free pages to the system at once. Otherwise a
+/// worker that is idle after many large bodies would keep their memory.
+const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
+
 /// How many checks a worker that closed its channel may take to exit.
 const REAP_STEPS: u32 = 50;
 const REAP_STEP: Duration = Duration::from_millis(2);
@@ -102,6 +106,9 @@ impl WorkerHandle {
             Mode::Process => {
                 let mut command = Command::new(program);
                 command.args(["web", WORKER_FLAG]).stdin(Stdio::from(far.into_fd()));
+                if std::env::var_os(PURGE_DELAY).is_none() {
+                    command.env(PURGE_DELAY, "0");
+                }
                 let doing = || format!("start {}", program.display());
                 Body::Process(command.spawn().with_context(doing)?)
             }

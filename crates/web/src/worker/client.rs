@@ -49,6 +49,8 @@ pub(crate) struct Client {
     pub(crate) sending: Option<Sending>,
     /// The client's read rate, while a response is pending.
     pub(crate) pace: Option<Pace>,
+    /// Upper limit of the unprocessed input that its connection keeps.
+    pub(crate) kept_bytes: usize,
 }
 
 impl Client {
@@ -62,6 +64,7 @@ impl Client {
             opened: None,
             sending: None,
             pace: None,
+            kept_bytes: 0,
         }
     }
 

@@ -126,6 +126,10 @@ impl Entry {
         &self.id
     }
 
+    pub(crate) fn remote(&self) -> Option<IpAddr> {
+        self.remote
+    }
+
     /// Records the time when the request is sent to the upstream.
     pub(crate) fn note_upstream(&mut self, now: MonoNs) {
         self.upstream_began = Some(now);

@@ -3,9 +3,12 @@
 mod answer;
 mod client;
 mod disk;
+mod failures;
 mod intake;
 pub(crate) mod log;
+mod memory;
 mod pace;
+mod packing;
 mod proxy;
 mod rejections;
 mod resolver;

@@ -25,7 +25,10 @@ use wire::http::{
 use super::answer::{Sent, Site, UPSTREAM_FOLDER};
 use super::client::{ResponseOptions, Wait};
 use super::disk::Mail;
+use super::failures::{Failure, Failures};
 use super::log::{Entry, Ledger};
+use super::memory::Memory;
+use super::packing::{self, PACKED_PER_TURN_BYTES, Packing, Packings};
 use super::resolver::Resolver;
 use super::server::Session;
 use crate::config::Config;
@@ -34,8 +37,9 @@ use crate::scheme::Scheme;
 
 /// The `listener` of connections to the upstream.
 pub(super) const UPSTREAM: usize = usize::MAX - 1;
-/// Memory limit for queued requests per worker, regardless of their number: bodies may be long.
-const QUEUE_BYTES_MAX: usize = 64 << 20;
+/// Longer requests are not kept after they are sent. They are never sent over a reused connection,
+/// which might turn out to be closed, so they need not be resent.
+const RESENT_BYTES_MAX: usize = 64 << 10;
 /// Logged status of a request whose client left before the response; never sent.
 const CLIENT_LEFT: u16 = 499;
 /// Header lines that concern a single connection and are not forwarded.
@@ -108,10 +112,13 @@ struct Exchange {
     is_websocket: bool,
     /// The request may be sent twice.
     is_idempotent: bool,
+    accepts_packed: bool,
     /// The complete request: to be sent, or to be resent if a reused connection turns out to be
-    /// closed.
+    /// closed. Only its first line if it was sent and is too long to be resent.
     request: Vec<u8>,
     passing: Passing,
+    /// The body is compressed.
+    packing: Option<Packing>,
     closes: bool,
     sent: Sent,
     entry: Entry,
@@ -192,10 +199,20 @@ impl ProxyLimits {
     }
 }
 
+/// Parts of the worker that deliveries use.
+#[derive(Debug)]
+pub(super) struct Proxied<'a> {
+    pub(super) site: &'a mut Site,
+    pub(super) ledger: &'a mut Ledger,
+    pub(super) memory: &'a mut Memory,
+}
+
 #[derive(Debug)]
 pub(super) struct Proxy {
     resolver: Resolver,
     limits: ProxyLimits,
+    packings: Packings,
+    failures: Failures,
     /// By client, including queued requests.
     exchanges: HashMap<ConnId, Exchange, RandomState>,
     /// By client.
@@ -206,7 +223,6 @@ pub(super) struct Proxy {
     /// Clients with queued requests, in order of arrival.
     queue: BTreeMap<u64, ConnId>,
     next_ticket: u64,
-    queued_bytes: usize,
     /// Requests for connections that are already open.
     outbox: Vec<ConnId>,
     /// Bytes sent by the clients of tunnels.
@@ -237,13 +253,14 @@ impl Proxy {
         Proxy {
             resolver,
             limits: ProxyLimits::of(config),
+            packings: Packings::new(config.upstream_compress),
+            failures: Failures::default(),
             exchanges: HashMap::default(),
             tunnels: HashMap::default(),
             uses: HashMap::default(),
             idle: Vec::new(),
             queue: BTreeMap::new(),
             next_ticket: 0,
-            queued_bytes: 0,
             outbox: Vec::new(),
             tunnel_input: Vec::new(),
             inbox: Vec::new(),
@@ -296,6 +313,7 @@ impl Proxy {
         request: &Request<'_>,
         terms: ResponseOptions,
         entry: Entry,
+        memory: &mut Memory,
     ) -> Result<(), Refused> {
         if matches!(request.method(), Method::Connect | Method::Trace) {
             return Err(Refused::Status(501));
@@ -310,12 +328,9 @@ impl Proxy {
         let encoded = encode(request, origin, entry.id(), is_websocket);
         // Some of the queued requests are sent in this turn.
         let ahead = self.active() + self.queue.len();
-        if ahead >= self.limits.connections {
-            let waiting = ahead - self.limits.connections;
-            let bytes = self.queued_bytes + encoded.len();
-            if waiting >= self.limits.queue || bytes > QUEUE_BYTES_MAX {
-                return Err(Refused::Full);
-            }
+        let is_queue_full = ahead >= self.limits.connections.saturating_add(self.limits.queue);
+        if is_queue_full || !memory.admit_request(encoded.len()) {
+            return Err(Refused::Full);
         }
         let is_idempotent = matches!(
             request.method(),
@@ -328,8 +343,10 @@ impl Proxy {
             is_head: request.method() == Method::Head,
             is_websocket,
             is_idempotent: is_idempotent && !is_websocket,
+            accepts_packed: self.packings.is_enabled() && packing::is_accepted(request),
             request: encoded,
             passing: Passing::Head,
+            packing: None,
             closes: terms.closes,
             sent: Sent { status: 502, body_bytes: 0 },
             entry,
@@ -337,7 +354,6 @@ impl Proxy {
             failure: 502,
         };
         // Requests that can be sent leave the queue in this turn: see `deliver`.
-        self.queued_bytes += exchange.request.len();
         self.queue.insert(self.next_ticket, origin.client);
         self.exchanges.insert(origin.client, exchange);
         Ok(())
@@ -349,11 +365,11 @@ impl Proxy {
             && let Some((_, client)) = self.queue.pop_first()
         {
             let Some(mut exchange) = self.exchanges.remove(&client) else { continue };
-            self.queued_bytes -= exchange.request.len();
             exchange.entry.note_upstream(cx.now().mono);
             self.totals.requests += 1;
             exchange.last_received = cx.now().mono;
-            if let Some(upstream) = self.idle.pop() {
+            let may_reuse = exchange.request.len() <= RESENT_BYTES_MAX;
+            if let Some(upstream) = self.idle.pop_if(|_| may_reuse) {
                 self.outbox.push(upstream);
                 self.uses.insert(upstream, Use::Exchange(client));
                 exchange.stage = Stage::Sent { upstream, is_reused: true };
@@ -368,7 +384,8 @@ impl Proxy {
     fn connect(&mut self, cx: &mut Context<'_, Mail>, client: ConnId, mut exchange: Exchange) {
         let Some(address) = self.resolver.address() else {
             self.resolver.request_lookup();
-            return self.fail(client, exchange, Vec::new());
+            let reason = "the name is not resolved".to_owned();
+            return self.fail(client, exchange, Vec::new(), reason, cx.now().mono);
         };
         match begin_connecting(address) {
             Ok(socket) => {
@@ -380,8 +397,8 @@ impl Proxy {
                 self.exchanges.insert(client, exchange);
             }
             Err(error) => {
-                tracing::warn!(%address, %error, "could not connect to the upstream");
-                self.fail(client, exchange, Vec::new());
+                let reason = std::io::Error::from(error).to_string();
+                self.fail(client, exchange, Vec::new(), reason, cx.now().mono);
             }
         }
     }
@@ -389,11 +406,29 @@ impl Proxy {
     /// Handles a new connection to the upstream: its request is the first output.
     pub(super) fn open(&mut self, upstream: ConnId, out: &mut Output) -> Upstream {
         let mut opened = Upstream::default();
-        if let Some(exchange) = self.exchange_of(upstream) {
-            opened.decoder.expect_to_head(exchange.is_head);
+        let Some(Use::Exchange(client)) = self.uses.get(&upstream) else { return opened };
+        let Some(exchange) = self.exchanges.get_mut(client) else { return opened };
+        opened.decoder.expect_to_head(exchange.is_head);
+        if exchange.request.len() > RESENT_BYTES_MAX && out.buffer().is_empty() {
+            let line_end = exchange.request.iter().position(|&byte| byte == b'\r').unwrap_or(0);
+            let line = exchange.request[..line_end].to_vec();
+            *out.buffer() = std::mem::replace(&mut exchange.request, line);
+        } else {
             out.buffer().extend_from_slice(&exchange.request);
         }
         opened
+    }
+
+    /// Returns the memory of requests that are kept, to be sent or resent.
+    pub(super) fn kept_request_bytes(&self) -> usize {
+        self.exchanges.values().map(|exchange| exchange.request.capacity()).sum()
+    }
+
+    /// Returns the client of the tunnel of an upstream connection.
+    pub(super) fn tunnel_of(&self, upstream: ConnId) -> Option<(ConnId, Option<IpAddr>)> {
+        let Some(Use::Tunnel(client)) = self.uses.get(&upstream) else { return None };
+        let tunnel = self.tunnels.get(client)?;
+        Some((*client, tunnel.entry.remote()))
     }
 
     fn exchange_of(&self, upstream: ConnId) -> Option<&Exchange> {
@@ -433,8 +468,10 @@ impl Proxy {
         let Some(exchange) = self.exchanges.get_mut(&client) else { return useless };
         exchange.last_received = now;
         let (mut consumed, mut bytes) = (0, Vec::new());
+        let is_cut = exchange.may_pack() && input.len() > PACKED_PER_TURN_BYTES;
+        let part = if is_cut { &input[..PACKED_PER_TURN_BYTES] } else { input };
         let outcome = loop {
-            match upstream.decoder.decode(&input[consumed..], &Limits::DEFAULT) {
+            match upstream.decoder.decode(&part[consumed..], &Limits::DEFAULT) {
                 Ok((0, Event::Unfinished)) => break Ok(Progress::More),
                 Ok((used, event)) => {
                     consumed += used;
@@ -452,7 +489,7 @@ impl Proxy {
                         Event::Head(head) => {
                             upstream.is_last |= !head.keeps_alive;
                             exchange.entry.note_head(now);
-                            exchange.pass_head(&head, site, &mut bytes);
+                            exchange.pass_head(&head, site, &self.packings, &mut bytes);
                         }
                         Event::Body(body) => exchange.pass_body(body, &mut bytes),
                         Event::End => break Ok(Progress::Done),
@@ -462,11 +499,16 @@ impl Proxy {
             }
         };
         if let Ok(Progress::More) = outcome {
+            if !is_cut {
+                exchange.flush_packing(&mut bytes);
+            }
             if !bytes.is_empty() {
                 let delivery = exchange.delivery(client, bytes, ClientAction::More);
                 self.inbox.push(delivery);
             }
-            return Flow::read(consumed);
+            let must_continue = is_cut && consumed != 0;
+            let next = if must_continue { Next::Again } else { Next::Read { needed: 0 } };
+            return Flow { consumed, next };
         }
         let exchange = self.exchanges.remove(&client).expect("present above");
         self.uses.remove(&id);
@@ -486,8 +528,7 @@ impl Proxy {
                 Flow { consumed, next: Next::Abort }
             }
             Err(error) => {
-                tracing::warn!(%error, "invalid response from the upstream");
-                self.fail(client, exchange, bytes);
+                self.fail(client, exchange, bytes, format!("invalid response: {error}"), now);
                 Flow { consumed, next: Next::Abort }
             }
         }
@@ -500,15 +541,14 @@ impl Proxy {
         &mut self,
         id: ConnId,
         client: ConnId,
-        mut exchange: Exchange,
+        exchange: Exchange,
         mut bytes: Vec<u8>,
         consumed: usize,
         input: &[u8],
         now: MonoNs,
     ) -> Flow {
         if self.tunnels.len() >= self.limits.websockets {
-            exchange.failure = 503;
-            self.fail(client, exchange, Vec::new());
+            self.refuse(client, exchange);
             return Flow { consumed: input.len(), next: Next::Abort };
         }
         let rest = &input[consumed..];
@@ -552,7 +592,10 @@ impl Proxy {
     }
 
     /// Handles the end of a complete response.
-    fn finish(&mut self, client: ConnId, exchange: Exchange, mut bytes: Vec<u8>) {
+    fn finish(&mut self, client: ConnId, mut exchange: Exchange, mut bytes: Vec<u8>) {
+        if let Some(packing) = exchange.packing.take() {
+            exchange.put_body(&packing.finish(), &mut bytes);
+        }
         if exchange.passing == Passing::Chunked {
             write_last_chunk(&mut bytes, &[]);
         }
@@ -562,10 +605,29 @@ impl Proxy {
         self.inbox.push(delivery);
     }
 
+    /// Ends a request because a limit is reached.
+    fn refuse(&mut self, client: ConnId, mut exchange: Exchange) {
+        exchange.failure = 503;
+        self.end_without_response(client, exchange, Vec::new());
+    }
+
     /// Handles a response that does not arrive, or is incomplete.
-    fn fail(&mut self, client: ConnId, mut exchange: Exchange, bytes: Vec<u8>) {
-        // 503 is generated by this server, when a limit is reached.
-        self.totals.failures += u64::from(exchange.failure != 503);
+    fn fail(
+        &mut self,
+        client: ConnId,
+        exchange: Exchange,
+        bytes: Vec<u8>,
+        reason: String,
+        now: MonoNs,
+    ) {
+        self.totals.failures += 1;
+        let address = self.resolver.address();
+        let failure = Failure::new(address, &exchange.request, exchange.failure, reason);
+        self.failures.note(failure, now);
+        self.end_without_response(client, exchange, bytes);
+    }
+
+    fn end_without_response(&mut self, client: ConnId, mut exchange: Exchange, bytes: Vec<u8>) {
         let then = if exchange.passing == Passing::Head {
             exchange.sent.status = exchange.failure;
             ClientAction::Fail(exchange.failure)
@@ -616,7 +678,15 @@ impl Proxy {
             // The upstream had closed an idle connection: use a new one.
             return self.connect(cx, client, exchange);
         }
-        self.fail(client, exchange, Vec::new());
+        let reason = match cx.failure() {
+            _ if exchange.failure == 504 => "no response in time".to_owned(),
+            Some(error) => error.to_string(),
+            None if upstream.decoder.is_inside() => {
+                "the connection was closed inside the response".to_owned()
+            }
+            None => "the connection was closed before the response".to_owned(),
+        };
+        self.fail(client, exchange, Vec::new(), reason, cx.now().mono);
     }
 
     /// Handles the end of a client connection.
@@ -633,7 +703,6 @@ impl Proxy {
         match exchange.stage {
             Stage::Queued(ticket) => {
                 self.queue.remove(&ticket);
-                self.queued_bytes -= exchange.request.len();
             }
             Stage::Sent { upstream, .. } => {
                 self.uses.remove(&upstream);
@@ -693,6 +762,7 @@ impl Proxy {
     /// and idle tunnels.
     pub(super) fn sweep(&mut self, cx: &mut Context<'_, Mail>) {
         let now = cx.now().mono;
+        self.failures.sweep(now);
         for exchange in self.exchanges.values_mut() {
             let Stage::Sent { upstream, .. } = exchange.stage else { continue };
             // If reading is stopped, the client causes the silence.
@@ -709,11 +779,9 @@ impl Proxy {
                 break;
             }
             self.queue.pop_first();
-            if let Some(mut exchange) = self.exchanges.remove(&client) {
-                self.queued_bytes -= exchange.request.len();
+            if let Some(exchange) = self.exchanges.remove(&client) {
                 self.timed_out += 1;
-                exchange.failure = 503;
-                self.fail(client, exchange, Vec::new());
+                self.refuse(client, exchange);
             }
         }
         for (client, tunnel) in &self.tunnels {
@@ -728,9 +796,9 @@ impl Proxy {
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
-        site: &mut Site,
-        ledger: &mut Ledger,
+        proxied: Proxied<'_>,
     ) {
+        let Proxied { site, ledger, memory } = proxied;
         for (upstream, bytes) in std::mem::take(&mut self.tunnel_input) {
             if let Some((_, out)) = connections.get_mut(upstream) {
                 out.buffer().extend_from_slice(&bytes);
@@ -748,6 +816,7 @@ impl Proxy {
             // A request that fails immediately frees capacity for the next one.
             for mut delivery in std::mem::take(&mut self.inbox) {
                 site.update_date(cx.now());
+                memory.note_growth(delivery.bytes.len());
                 let noted = delivery.noted.take();
                 let failure = delivery.append_delivery(cx, connections, site);
                 if let Some((entry, sent)) = noted {
@@ -838,10 +907,24 @@ impl Delivery {
 impl Exchange {
     /// Appends the client's head, derived from the upstream's.
     // Source: RFC 9110 7.6 (message forwarding), RFC 9112 6.3
-    fn pass_head(&mut self, head: &ResponseHead<'_>, site: &Site, out: &mut Vec<u8>) {
+    fn pass_head(
+        &mut self,
+        head: &ResponseHead<'_>,
+        site: &Site,
+        packings: &Packings,
+        out: &mut Vec<u8>,
+    ) {
         let has_body = !self.is_head && !matches!(head.status, 204 | 304);
-        let is_chunked = has_body && head.content_length.is_none() && !self.terms.is_old;
-        if has_body && head.content_length.is_none() && self.terms.is_old {
+        let is_packable = packings.is_enabled() && packing::is_packable(head);
+        if is_packable && has_body && self.accepts_packed {
+            self.packing = packings.begin();
+        }
+        // HEAD gets the lines that GET would get.
+        let is_packed =
+            self.packing.is_some() || is_packable && self.is_head && self.accepts_packed;
+        let content_length = head.content_length.filter(|_| !is_packed);
+        let is_chunked = has_body && content_length.is_none() && !self.terms.is_old;
+        if has_body && content_length.is_none() && self.terms.is_old {
             self.closes = true;
         }
         let terms = ResponseOptions {
@@ -856,11 +939,21 @@ impl Exchange {
             site.head(head.status, terms, out)
         };
         for (name, value) in passed(head.headers()) {
-            writer = writer.header(name, value);
+            if !is_packed {
+                writer = writer.header(name, value);
+            } else if let Some(value) = packing::packed_line(name, value, &mut Vec::new()) {
+                writer = writer.header(name, value);
+            }
+        }
+        if is_packed {
+            writer = writer.header("Content-Encoding", b"gzip");
+        }
+        if is_packable && packing::lacks_vary(&head.headers()) {
+            writer = writer.header("Vary", b"Accept-Encoding");
         }
         self.sent.status = head.status;
         self.passing = if is_chunked { Passing::Chunked } else { Passing::Plain };
-        match head.content_length {
+        match content_length {
             _ if is_chunked => drop_out(writer.chunked()),
             Some(length) if head.status != 204 => drop_out(writer.length(length)),
             _ => drop_out(writer.end()),
@@ -868,6 +961,25 @@ impl Exchange {
     }
 
     fn pass_body(&mut self, body: &[u8], out: &mut Vec<u8>) {
+        match &mut self.packing {
+            Some(packing) => packing.add(body),
+            None => self.put_body(body, out),
+        }
+    }
+
+    /// Whether the next bytes of the response may have to be compressed.
+    fn may_pack(&self) -> bool {
+        self.packing.is_some() || self.accepts_packed && self.passing == Passing::Head
+    }
+
+    /// Appends all of the compressed body so far.
+    fn flush_packing(&mut self, out: &mut Vec<u8>) {
+        if let Some(packed) = self.packing.as_mut().map(Packing::flush) {
+            self.put_body(&packed, out);
+        }
+    }
+
+    fn put_body(&mut self, body: &[u8], out: &mut Vec<u8>) {
         self.sent.body_bytes += body.len() as u64;
         match self.passing {
             Passing::Chunked => write_chunk(out, body),
@@ -884,7 +996,7 @@ impl Exchange {
 fn drop_out(_: &mut Vec<u8>) {}
 
 /// Whether a list in header lines of this name contains a token.
-fn has_token(headers: wire::http::Fields<'_>, name: &str, token: &[u8]) -> bool {
+pub(super) fn has_token(headers: wire::http::Fields<'_>, name: &str, token: &[u8]) -> bool {
     let mut tokens = headers.get_all(name).flat_map(|line| line.split(|&byte| byte == b','));
     tokens.any(|found| found.trim_ascii().eq_ignore_ascii_case(token))
 }

@@ -16,6 +16,8 @@ pub(super) struct Rejections {
     pub(super) upstream: u64,
     /// Requests that waited too long in the queue.
     pub(super) queue_timeouts: u64,
+    /// Unfinished requests and unread responses.
+    pub(super) memory: u64,
 }
 
 impl Rejections {
@@ -27,13 +29,15 @@ impl Rejections {
         self.files += more.files;
         self.upstream += more.upstream;
         self.queue_timeouts += more.queue_timeouts;
+        self.memory += more.memory;
     }
 
     /// Logs the refusals since the last call, if any.
     pub(super) fn report(&mut self) {
-        let Rejections { connections, addresses, descriptors, files, upstream, queue_timeouts } =
-            std::mem::take(self);
-        if connections + addresses + descriptors + files + upstream + queue_timeouts != 0 {
+        let rejections = std::mem::take(self);
+        let Rejections { connections, addresses, descriptors, files, .. } = rejections;
+        let Rejections { upstream, queue_timeouts, memory, .. } = rejections;
+        if rejections != Rejections::default() {
             tracing::warn!(
                 connections,
                 addresses,
@@ -41,6 +45,7 @@ impl Rejections {
                 files,
                 upstream,
                 queue_timeouts,
+                memory,
                 "limits reached; clients refused with 503 or disconnected"
             );
         }

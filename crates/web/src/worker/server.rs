@@ -17,7 +17,8 @@ use super::client::{Client, ResponseOptions, Wait};
 use super::disk::{Disk, Mail};
 use super::intake::{Arrival, Finished, Intake, Round};
 use super::log::{AccessLog, Ledger};
-use super::proxy::{Origin, Proxy, Refused, UPSTREAM, Upstream};
+use super::memory::Memory;
+use super::proxy::{Origin, Proxied, Proxy, Refused, UPSTREAM, Upstream};
 use super::rejections::Rejections;
 use super::resolver::Resolver;
 use super::sending::{DiskQueueFull, Sending};
@@ -73,6 +74,7 @@ pub(super) struct Server {
     batch: RequestBatch,
     pub(super) ledger: Ledger,
     pub(super) proxy: Proxy,
+    pub(super) memory: Memory,
     /// Refusals since the last report in the log.
     pub(super) rejections: Rejections,
     /// Refusals before that.
@@ -138,6 +140,7 @@ impl Server {
             batch: RequestBatch::new(),
             ledger: Ledger::new(log),
             proxy: Proxy::new(&config, resolver),
+            memory: Memory::new(&config),
             rejections: Rejections::default(),
             refused: Rejections::default(),
             clients: 0,
@@ -266,7 +269,7 @@ impl Server {
                     let entry = self.ledger.entry(client.remote, &request, began);
                     let origin =
                         Origin { client: id, remote: client.remote, scheme: client.scheme };
-                    match self.proxy.start(cx, origin, &request, terms, entry) {
+                    match self.proxy.start(cx, origin, &request, terms, entry, &mut self.memory) {
                         Ok(()) => {
                             client.wait = Wait::Upstream;
                             return flow(Next::Pause);
@@ -373,6 +376,7 @@ impl Server {
             refused_descriptors: refused.descriptors,
             refused_files: refused.files,
             refused_upstream: refused.upstream,
+            refused_memory: refused.memory,
             refused_timeouts: refused.queue_timeouts,
             upstream_requests: proxied.requests,
             upstream_failures: proxied.failures,
@@ -409,6 +413,13 @@ impl Server {
         if batch.len() == REQUESTS_MAX {
             return Next::Again;
         }
+        if client.decoder.is_inside() && self.memory.is_exhausted() {
+            self.rejections.memory += 1;
+            self.site.update_date(cx.now());
+            let sent = self.site.words(503, ResponseOptions::REFUSED, out.buffer()).1;
+            self.ledger.note_no_request(client.remote, sent, cx.now());
+            return Next::Close;
+        }
         if client.decoder.take_continue() {
             out.buffer().extend_from_slice(CONTINUE);
         }
@@ -416,6 +427,17 @@ impl Server {
             0 => Next::Read { needed: 0 },
             missing => Next::Read { needed: rest_bytes + missing },
         }
+    }
+
+    /// Accounts for the input that a connection keeps, and for its new output.
+    fn note_buffers(&mut self, client: &mut Client, rest_bytes: usize, next: Next, out: &Output) {
+        let kept_bytes = match next {
+            Next::Read { needed } => rest_bytes.max(needed),
+            _ => rest_bytes,
+        };
+        let grown_bytes = kept_bytes.saturating_sub(client.kept_bytes);
+        client.kept_bytes = kept_bytes;
+        self.memory.note_growth(grown_bytes + out.pending_bytes());
     }
 
     /// Opens new connections, within the limits.
@@ -619,9 +641,14 @@ impl Handler for Server {
     ) -> Flow {
         match session {
             Session::Client(client) if client.wait == Wait::Tunnel => {
+                self.memory.note_growth(input.len());
                 self.proxy.pass_up(id, input, cx.now().mono)
             }
-            Session::Client(client) => self.serve(cx, id, client, input, out),
+            Session::Client(client) => {
+                let flow = self.serve(cx, id, client, input, out);
+                self.note_buffers(client, input.len() - flow.consumed, flow.next, out);
+                flow
+            }
             Session::Upstream(upstream) => {
                 self.site.update_date(cx.now());
                 self.proxy.receive(cx, id, upstream, input, &self.site)
@@ -739,7 +766,10 @@ impl Handler for Server {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, Session>,
     ) {
-        self.proxy.deliver(cx, connections, &mut self.site, &mut self.ledger);
+        let proxied =
+            Proxied { site: &mut self.site, ledger: &mut self.ledger, memory: &mut self.memory };
+        self.proxy.deliver(cx, connections, proxied);
+        self.limit_growth(cx, connections);
         self.intake.publish(self.clients as u64);
         self.end_if_drained(cx);
     }

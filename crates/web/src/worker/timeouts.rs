@@ -104,6 +104,7 @@ impl Server {
         for id in slow {
             self.answer_slow(cx, connections, id);
         }
+        self.limit_memory(cx, connections);
         self.proxy.sweep(cx);
         self.rejections.descriptors += self.intake.take_refused();
         self.rejections.queue_timeouts += self.proxy.take_timed_out();

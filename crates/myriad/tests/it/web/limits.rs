@@ -8,8 +8,106 @@ use std::time::Duration;
 
 use super::harness::{
     Folder, GET_HELLO, GET_HELLO_AND_CLOSE, HELLO, PATIENCE, Server, ask, ask_all, check_status,
-    connect, wait_until,
+    connect, own_address, wait_until,
 };
+
+/// Returns a number of a process's memory, in KiB.
+fn memory_kib(pid: u32, name: &str) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+const REFUSED_FOR_MEMORY: &str = "myriad_web_refused_total{reason=\"memory\"";
+
+/// One client holds 400 unfinished bodies, 396 MB. Another one began an upload before, and
+/// continues to be served.
+#[test]
+fn unfinished_bodies_have_a_bound_in_total() {
+    const BODY_BYTES: usize = 500_000;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = listener.local_addr().unwrap().to_string();
+    let receiving = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut received = Vec::new();
+        while !received.ends_with(b"end") {
+            let mut part = [0; 16 << 10];
+            let count = stream.read(&mut part).unwrap();
+            assert_ne!(count, 0);
+            received.extend_from_slice(&part[..count]);
+        }
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").unwrap();
+        received
+    });
+    let status = own_address();
+    let options = ["--workers", "1", "--upstream", &upstream, "--memory-max", "33554432"];
+    let more = ["--status", &status, "--listen", "[::1]:0", "--idle-timeout-ms", "600000"];
+    let server = Server::start(&[&options[..], &more].concat());
+    let worker = server.workers()[0];
+    let first_kib = memory_kib(worker, "VmRSS");
+    let other = server.addresses.iter().find(|(_, address)| address.is_ipv6()).unwrap().1;
+    let body = [&vec![b'b'; BODY_BYTES - 3][..], b"end"].concat();
+    let mut honest = connect(other);
+    let head = format!("POST /api/x HTTP/1.1\r\nHost: a\r\nContent-Length: {BODY_BYTES}\r\n\r\n");
+    honest.write_all(head.as_bytes()).unwrap();
+    honest.write_all(&body[..BODY_BYTES / 2]).unwrap();
+    let begun = vec![b'x'; 990_000];
+    let mut hostile: Vec<TcpStream> = Vec::new();
+    for number in 0..400 {
+        let mut stream = server.connect();
+        stream
+            .write_all(b"POST /api/x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+            .unwrap();
+        stream.write_all(&begun).unwrap();
+        hostile.push(stream);
+        if number % 50 == 0 {
+            ask(&mut connect(other), GET_HELLO, HELLO);
+        }
+    }
+    // What was not received is lost with a connection that the server has ended.
+    wait_until("the server holds no more than it may", || {
+        server.metric(REFUSED_FOR_MEMORY) >= 400 - 33_554_432 / 990_000 - 1
+    });
+    honest.write_all(&body[BODY_BYTES / 2..]).unwrap();
+    let mut answer = [0; 12];
+    honest.read_exact(&mut answer).unwrap();
+    assert_eq!(String::from_utf8_lossy(&answer), "HTTP/1.1 200");
+    assert!(receiving.join().unwrap().ends_with(&body));
+    // The oldest connection got a response.
+    let mut refusal = [0; 12];
+    hostile[0].read_exact(&mut refusal).unwrap();
+    assert_eq!(String::from_utf8_lossy(&refusal), "HTTP/1.1 503");
+    let most_kib = memory_kib(worker, "VmHWM");
+    assert!(most_kib < 100 << 10, "{most_kib} KiB");
+    drop((honest, hostile));
+    wait_until("the memory is returned to the system", || {
+        memory_kib(worker, "VmRSS") - first_kib < (most_kib - first_kib) / 2
+    });
+    server.stop();
+}
+
+/// Each client may leave less than this unread, and has many connections.
+#[test]
+fn unread_responses_have_a_bound_in_total() {
+    let folder = Folder::new("unread");
+    fs::write(folder.path("root/file.bin"), vec![7; 60_000]).unwrap();
+    let (root, status) = (folder.path("root"), own_address());
+    let options = ["--workers", "1", "--root", root.to_str().unwrap(), "--status", &status];
+    let limits = ["--memory-max", "1048576", "--body-bytes-max", "1000"];
+    let server = Server::start(&[&options[..], &limits].concat());
+    let requests = "GET /file.bin HTTP/1.1\r\nHost: a\r\n\r\n".repeat(200);
+    let hostile: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut stream = server.connect();
+            stream.write_all(requests.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    wait_until("some are disconnected", || server.metric(REFUSED_FOR_MEMORY) != 0);
+    ask(&mut server.connect(), GET_HELLO, HELLO);
+    drop(hostile);
+    server.stop();
+}
 
 /// The client reads continuously but too slowly. That it can do so for this long is for other
 /// limits to prevent.

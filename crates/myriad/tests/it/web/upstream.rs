@@ -129,6 +129,102 @@ fn an_upstream_gets_the_request_id_of_the_log() {
     assert!(there.unwrap() <= all.unwrap(), "{line}");
 }
 
+/// An upstream that sends `answer` on each of `count` connections, and then waits for the test
+/// before it sends the rest.
+fn slow_upstream(
+    answer: &'static str,
+    rest: &'static str,
+    count: usize,
+) -> (String, Sender<()>, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (go, told) = channel::<()>();
+    let thread = std::thread::spawn(move || {
+        for _ in 0..count {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_head(&mut stream);
+            stream.write_all(answer.as_bytes()).unwrap();
+            told.recv().unwrap();
+            stream.write_all(rest.as_bytes()).unwrap();
+        }
+    });
+    (address, go, thread)
+}
+
+fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    loop {
+        let line_end = bytes.windows(2).position(|two| two == b"\r\n").unwrap();
+        let line = std::str::from_utf8(&bytes[..line_end]).unwrap();
+        let length = usize::from_str_radix(line, 16).unwrap();
+        if length == 0 {
+            return whole;
+        }
+        whole.extend_from_slice(&bytes[line_end + 2..][..length]);
+        bytes = &bytes[line_end + 2 + length + 2..];
+    }
+}
+
+/// The first part of the response reaches the client before the upstream has sent the second one.
+#[test]
+fn responses_are_compressed_as_they_arrive() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nETag: \"1\"\r\n\
+                Accept-Ranges: bytes\r\nConnection: close\r\n\r\n[1,";
+    let (upstream, go, thread) = slow_upstream(head, "2]", 3);
+    let server = Server::start(&["--workers", "1", "--upstream", &upstream]);
+    let ask = |line: &str| {
+        let mut stream = server.connect();
+        let lines = format!("Host: a\r\n{line}Connection: close\r\n\r\n");
+        stream.write_all(format!("GET /api/x HTTP/1.1\r\n{lines}").as_bytes()).unwrap();
+        let head = read_head(&mut stream);
+        // The length of the first chunk.
+        let mut first = [0];
+        stream.read_exact(&mut first).unwrap();
+        go.send(()).unwrap();
+        let mut body = first.to_vec();
+        stream.read_to_end(&mut body).unwrap();
+        (head, unchunked(&body))
+    };
+    let (head, body) = ask("Accept-Encoding: gzip\r\n");
+    assert!(head.contains("\r\nETag: W/\"1\"\r\n"), "{head}");
+    assert!(head.contains("\r\nContent-Encoding: gzip\r\nVary: Accept-Encoding\r\n"), "{head}");
+    assert!(!head.contains("Accept-Ranges") && body.starts_with(b"\x1f\x8b"), "{head}");
+    let mut unpacked = Vec::new();
+    flate2::read::GzDecoder::new(body.as_slice()).read_to_end(&mut unpacked).unwrap();
+    assert_eq!(unpacked, b"[1,2]");
+    for line in ["", "Accept-Encoding: gzip\r\nRange: bytes=0-99\r\n"] {
+        let (head, body) = ask(line);
+        assert!(head.contains("\r\nETag: \"1\"\r\n"), "{head}");
+        assert!(head.contains("\r\nVary: Accept-Encoding\r\n"), "{head}");
+        assert!(!head.contains("Content-Encoding") && body == b"[1,2]", "{head}");
+    }
+    thread.join().unwrap();
+    server.stop();
+}
+
+#[test]
+fn a_failure_of_the_upstream_is_logged_with_its_reason() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let folder = Folder::new("failure");
+    let said = folder.path("said");
+    let options = ["--workers", "1", "--upstream", &upstream];
+    let server = Server::start_saying(&options, fs::File::create(&said).unwrap());
+    for _ in 0..20 {
+        let answer = ask_all(server.address, GET_AND_CLOSE.as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 502 "), "{answer}");
+    }
+    server.stop();
+    let text = fs::read_to_string(&said).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("upstream failed")).collect();
+    // The first one, and possibly the number of the others.
+    assert!((1..=2).contains(&lines.len()), "{text}");
+    for part in [&upstream, "GET /api/x", "status=502", "Connection refused"] {
+        assert!(lines[0].contains(part), "{part}: {text}");
+    }
+}
+
 /// An upstream that accepts a WebSocket, sends a greeting, and echoes all input.
 fn echo_socket() -> (String, JoinHandle<u64>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -129,6 +129,8 @@ function say() {
   const version = app.data.overview?.version;
   setText("state", old ?? (app.isSignedOut ? "signed out" : mode ?? (version ? `version ${version}` : "connected")));
   state.classList.toggle("bad", isStale);
+  // Without an answer, too: the verdict depends on the age of the numbers.
+  if (isStale && !isPaused && !isMarking()) app.redraw();
   setText("account", app.user && !app.isSignedOut ? (hasSignedIn() ? `Sign out ${app.user.name}` : app.user.name) : "Sign in");
 }
 

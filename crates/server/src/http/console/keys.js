@@ -6,11 +6,10 @@ import { bytes, button, choice, duration, element, field, note, number, panel, t
 import { app, may } from "./state.js";
 import { TYPES, VIEWS, drawValue, pageSize } from "./values.js";
 
-/** Keys of a page, and the calls of SCAN and the time that it may take to fill. */
+/** Keys of a page, and the keys that one call of SCAN visits: the more, the fewer match. */
 const KEYS_MAX = 100;
 const SCAN_COUNT = 500;
-const SCANS_MAX = 20;
-const SCAN_MS_MAX = 1500;
+const SCAN_COUNT_MAX = 8000;
 
 const TYPE_CHOICES = [["", "all types"], ...Object.keys(TYPES).map((name) => [name, name])];
 
@@ -20,8 +19,10 @@ const DATABASE_CHOICES = Array.from({ length: DATABASES }, (_, number) => [Strin
 const LENGTHS = { list: "LLEN", hash: "HLEN", set: "SCARD", zset: "ZCARD", stream: "XLEN" };
 
 const NOTHING = { key: null, facts: null, page: null, place: null, edited: null, isEditing: false, confirms: false, problem: null };
-const list = { pattern: "", type: "", rows: [], cursor: null, isBusy: false, problem: null, scanned: 0 };
+const list = { pattern: "", type: "", rows: [], cursor: null, isBusy: false, problem: null, scanned: 0, found: 0, total: null, stops: false };
 const open = { ...NOTHING, view: "auto" };
+
+const bytesOf = (word) => (typeof word === "string" ? new TextEncoder().encode(word) : word);
 
 function fail(reply) {
   if (reply instanceof Error) throw reply;
@@ -39,36 +40,56 @@ async function describe(keys) {
   }).filter(({ type }) => type !== "none");
 }
 
-/** Number of the last scan: an earlier one that is still running is ignored. */
+/** Number of the last scan: an earlier one that is still running ends after its call. */
 let scans = 0;
 
-/** Fills a page: SCAN may find nothing in many calls. */
+const GLOB = new TextEncoder().encode("*?[\\");
+
+/** Whether a pattern is the name of one key. */
+function isName(pattern) {
+  const name = bytesOf(pattern);
+  return name.length > 0 && !name.some((byte) => GLOB.includes(byte));
+}
+
+/** Finds the keys of a page, from a place of SCAN; returns them with the next place. */
+async function collect(cursor, isCurrent) {
+  if (isName(list.pattern)) return [[bytesOf(list.pattern)], "0"];
+  const filter = [...(list.pattern ? ["MATCH", list.pattern] : []), ...(list.type ? ["TYPE", list.type] : [])];
+  const found = [];
+  let [next, count] = [cursor, filter.length > 0 ? SCAN_COUNT : KEYS_MAX];
+  do {
+    const [reply, keys] = await run("SCAN", next, ...filter, "COUNT", String(count));
+    if (!isCurrent()) break;
+    next = textOf(reply);
+    found.push(...keys);
+    [list.scanned, list.found] = [list.scanned + count, found.length];
+    count = keys.length > 0 ? SCAN_COUNT : Math.min(2 * count, SCAN_COUNT_MAX);
+    app.redraw();
+  } while (next !== "0" && found.length < KEYS_MAX && !list.stops && location.hash.startsWith("#keys"));
+  return [found, next];
+}
+
+/** Fills a page, however many calls of SCAN that takes, unless the user stops it or leaves. */
 async function scan(cursor) {
   scans += 1;
   const number = scans;
-  [list.isBusy, list.problem] = [true, null];
+  const isCurrent = () => number === scans;
+  Object.assign(list, { isBusy: true, problem: null, stops: false, found: 0 });
+  if (cursor === "0") Object.assign(list, { scanned: 0, total: null });
   app.redraw();
-  const end = performance.now() + SCAN_MS_MAX;
   try {
-    const found = [];
-    let next = cursor;
-    for (let calls = 0; calls < SCANS_MAX && found.length < KEYS_MAX && performance.now() < end; calls += 1) {
-      const filter = [...(list.pattern ? ["MATCH", list.pattern] : []), ...(list.type ? ["TYPE", list.type] : [])];
-      const [reply, keys] = await run("SCAN", next, ...filter, "COUNT", String(found.length || list.pattern || list.type ? SCAN_COUNT : KEYS_MAX));
-      next = textOf(reply);
-      found.push(...keys);
-      if (next === "0") break;
-    }
+    if (list.total === null && may("dbsize")) list.total = await run("DBSIZE");
+    const [found, next] = await collect(cursor, isCurrent);
     const known = new Set();
     const unique = found.filter((key) => !known.has(toBase64(key)) && known.add(toBase64(key)));
     // More keys than fit are described in parts, so that no answer is long.
     const rows = [];
     for (let at = 0; at < unique.length; at += KEYS_MAX) rows.push(...await describe(unique.slice(at, at + KEYS_MAX)));
-    if (number !== scans) return;
-    list.rows = rows.sort((one, other) => shown(one.key).localeCompare(shown(other.key)));
+    if (!isCurrent()) return;
+    list.rows = rows.filter(({ type }) => !list.type || type === list.type).sort((one, other) => shown(one.key).localeCompare(shown(other.key)));
     list.cursor = next;
   } catch (error) {
-    if (number !== scans) return;
+    if (!isCurrent()) return;
     list.problem = error.message;
   }
   list.isBusy = false;
@@ -113,9 +134,18 @@ function keyTable() {
   }), { key: (row) => row[0].dataset.name });
 }
 
+function nothingFound(isEnd) {
+  if (list.cursor === null || list.isBusy) return "";
+  if (isName(list.pattern)) return `No key has this name${list.type ? " and type" : ""}. For keys that contain it: *${shown(bytesOf(list.pattern), 100)}*`;
+  return isEnd ? "No key matches." : "No key found yet: Next page continues the scan.";
+}
+
 function listPanel(overview) {
   const isEnd = list.cursor === "0";
-  const progress = list.isBusy ? "Scanning…"
+  const all = list.total === null ? "" : ` of ${number(list.total)}`;
+  const scanned = list.total === null ? list.scanned : Math.min(list.scanned, list.total);
+  const progress = list.isBusy ? `Scanned ${number(scanned)}${all} keys, ${number(list.found)} found…`
+    : list.cursor !== null && isName(list.pattern) ? ""
     : list.cursor === null ? "" : isEnd ? `${list.rows.length} keys; the scan is complete.` : `${list.rows.length} keys; there may be more.`;
   return panel("Keys", [
     element("form", { class: "toolbar", "data-submit": "keys-scan" },
@@ -124,10 +154,11 @@ function listPanel(overview) {
       may("select") ? field("Database", choice("key-database", "keys-database", DATABASE_CHOICES, String(app.database))) : null,
       button("Scan", null, {}, { type: "submit", className: "primary", disabled: list.isBusy || !may("scan") })),
     list.problem ? note(list.problem, "bad") : null,
-    list.rows.length > 0 ? keyTable() : note(list.cursor === null ? "" : isEnd ? "No key matches." : "No key found yet: continue the scan."),
+    list.rows.length > 0 ? keyTable() : note(nothingFound(isEnd)),
     element("div", { class: "tools" },
       button("First page", "keys-first", {}, { disabled: list.isBusy || list.cursor === null }),
-      button("Next page", "keys-next", {}, { disabled: list.isBusy || list.cursor === null || isEnd }),
+      list.isBusy ? button("Stop", "keys-stop")
+        : button("Next page", "keys-next", {}, { disabled: list.cursor === null || isEnd }),
       element("span", { class: "muted" }, `${progress} ${overview instanceof Error || !overview ? "" : `The server has ${number(overview.keys)} in all databases.`}`)),
   ]);
 }
@@ -182,6 +213,7 @@ export const keys = {
       list.rows = [];
       return scan("0");
     },
+    "keys-stop": () => { list.stops = true; },
     "keys-first": () => scan("0"),
     "keys-next": () => scan(list.cursor),
     "key-open": async ({ dataset }) => {

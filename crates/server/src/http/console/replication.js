@@ -64,7 +64,7 @@ function draw({ history }) {
       ["Failover", get("master_failover_state")],
     ]),
     element("div", { class: "charts one", "data-key": "charts" }, chart("Bytes of the log that a replica lacks", history, [history.line("lag", "lag_bytes")].filter(Boolean), bytes)),
-    panel("Replicas", replicas.length === 0 ? note("No replica is connected. Start one with --replicaof HOST:PORT.")
+    panel("Replicas", replicas.length === 0 ? note("No replica is connected. Start one with --replicaof HOST:PORT, the address of this server.")
       : table("Replicas", ["#number", "address", "state", "#position", "#lacks", "#heard, s ago"], replicas.map(([index, row]) => [
         index, place(row.ip, row.port), row.state, row.offset, bytes(Math.max(0, position - Number(row.offset))), row.lag,
       ]))),
