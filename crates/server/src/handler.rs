@@ -21,6 +21,7 @@ mod tracking;
 mod waits;
 
 use crate::commands::execute::Prepared;
+use crate::commands::session::Wait;
 use crate::config::{Endpoint, Place, TlsAuthClientsUser};
 use crate::cql::CqlState;
 use crate::cql::request_lines::RequestLines;
@@ -409,6 +410,12 @@ impl Handler for ReactorHandler {
             Mail::MembersChanged(update) => self.send_node_events(cx, connections, &update),
             Mail::Fence(fence) => fence.pass(),
             Mail::Demoted => self.leave_mastership(cx, connections),
+            Mail::Promoted { error } => {
+                self.end_waits(cx, connections, Wait::Promotion, |writer| match error {
+                    None => writer.ok(),
+                    Some(error) => writer.error(error),
+                });
+            }
             Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),
         }
     }

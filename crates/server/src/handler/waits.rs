@@ -42,10 +42,21 @@ impl ReactorHandler {
             None => writer.ok(),
             Some(error) => writer.error(&format!("ERR snapshot failed: {error}")),
         };
+        self.end_waits(cx, connections, Wait::Snapshot { number }, write);
+    }
+
+    /// Replies to all clients that wait for the same.
+    pub(super) fn end_waits(
+        &mut self,
+        cx: &mut Context<'_, Mail>,
+        connections: &mut Connections<'_, AnySession>,
+        wait: Wait,
+        write: impl Fn(&mut ReplyWriter<'_>),
+    ) {
         for (_, _, session, out) in connections.iter() {
             let Some(session) = session.as_resp() else { continue };
-            if session.wait == Some(Wait::Snapshot { number }) {
-                self.end_wait(cx, session, write, out);
+            if session.wait == Some(wait) {
+                self.end_wait(cx, session, &write, out);
             }
         }
     }
