@@ -21,6 +21,7 @@ mod tracking;
 mod waits;
 
 use crate::commands::execute::Prepared;
+use crate::commands::session::Wait;
 use crate::config::{Endpoint, Place, TlsAuthClientsUser};
 use crate::cql::CqlState;
 use crate::cql::request_lines::RequestLines;
@@ -395,7 +396,8 @@ impl Handler for ReactorHandler {
             Mail::Kill(id) => cx.abort(id),
             Mail::Unblock { id, error } => self.unblock(cx, connections, id, error),
             Mail::SnapshotDone { number, error } => {
-                self.end_snapshot_waits(cx, connections, number, error.as_deref());
+                let error = error.map(|error| format!("ERR snapshot failed: {error}"));
+                self.end_waits(cx, connections, Wait::Snapshot { number }, error.as_deref());
             }
             Mail::Changes { id, part, is_last } => {
                 self.deliver_changes(cx, connections, id, &part, is_last);
@@ -412,6 +414,7 @@ impl Handler for ReactorHandler {
             Mail::MembersChanged(update) => self.send_node_events(cx, connections, &update),
             Mail::Fence(fence) => fence.pass(),
             Mail::Demoted => self.leave_mastership(cx, connections),
+            Mail::Promoted { error } => self.end_waits(cx, connections, Wait::Promotion, error),
             Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),
         }
     }

@@ -132,6 +132,8 @@ pub(crate) fn run(
     migration_threads::start(shared).context("could not start the threads of MIGRATE")?;
     feeds.start(shared).context("could not start change-stream thread")?;
     let link = replica::start(&state).context("could not start the thread of replication")?;
+    let promotions =
+        replica::start_promotions(&state).context("could not start the thread of promotions")?;
     let pulling = replica::start_pulling(&state).context("could not start the thread of peers")?;
     stall_detector::start(shared).context("could not start the stall detector")?;
     let telemetry = Telemetry::start(shared).context("could not start the telemetry thread")?;
@@ -144,6 +146,7 @@ pub(crate) fn run(
     cql.password_pool.stop();
     feeds.stop();
     link.stop(shared);
+    promotions.stop(shared);
     pulling.stop(shared);
     tracing::info!("connections drained; closing the log");
     telemetry.stop();

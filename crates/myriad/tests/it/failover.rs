@@ -3,6 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -267,4 +268,69 @@ fn a_hand_over_whose_reply_was_lost_is_requested_again() {
     assert_eq!(replica.ask("SET k 2"), "+OK\r\n");
     master.reach(&replica);
     assert_eq!(master.ask("GET k"), "$1\r\n2\r\n");
+}
+
+/// The replica is promoted and killed, and its configuration is that of a replica.
+#[test]
+fn a_failover_whose_target_restarts_as_a_replica_ends() {
+    let (master, listener) = start("failover-restart");
+    let (target_directory, option) = (directory("failover-restarted"), master.place());
+    let target = Server::start(&target_directory, &["--replicaof", &option]);
+    target.reach(&master);
+    begin(&master, port(&listener));
+    let mut connection = HandOver::accept(&listener);
+    let promotion = connection.promotion().join(" ");
+    let mut to_target = TcpStream::connect(target.address("resp")).unwrap();
+    write!(to_target, "REPLCONF capa myriad-stream-1\r\n{promotion}\r\n").unwrap();
+    wait_until(|| target.info("role") == "master", || target.ask("INFO replication"));
+    target.process.kill();
+    drop(connection);
+
+    let target = Server::start(&target_directory, &["--replicaof", &option]);
+    let address = target.address("resp");
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(to) = TcpStream::connect(address) else { return };
+            pass_on(&client.unwrap(), &to, Arc::default());
+        }
+    });
+    check_handed_over(&master, &target);
+}
+
+/// The failover was complete when the new master was killed: both are to be replicas of each other.
+#[test]
+fn a_new_master_whose_configuration_is_outdated_stays_the_master() {
+    let directories = ["failover-circle-one", "failover-circle-other"].map(directory);
+    let master = Server::start(&directories[0], &[]);
+    let option = master.place();
+    let address = format!("127.0.0.1:{}", free_port());
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+        command.args(["serve", "--reactors", "2", "--enable-debug-command", "yes"]);
+        command.args(["--resp", &address, "--replicaof", &option, "--dir"]).arg(&directories[1]);
+        Server::run(&mut command)
+    };
+    let target = start();
+    target.reach(&master);
+    assert_eq!(master.ask("FAILOVER"), "+OK\r\n");
+    check_handed_over(&master, &target);
+    target.process.kill();
+    check_handed_over(&master, &start());
+}
+
+fn free_port() -> u16 {
+    port(&listen())
+}
+
+/// Waits until the target is the master, and the old master its replica.
+fn check_handed_over(old: &Server, target: &Server) {
+    wait_until(
+        || target.info("role") == "master" && old.info("master_link_status") == "up",
+        || old.ask("INFO replication") + &target.ask("INFO replication"),
+    );
+    assert_eq!(old.info("role"), "slave");
+    assert_eq!(old.info("master_failover_state"), "no-failover");
+    assert_eq!(target.ask("SET k 2"), "+OK\r\n");
+    old.reach(target);
+    assert_eq!(old.info("master_replaced"), "0");
 }

@@ -153,6 +153,7 @@ fn a_promoted_replica_is_followed_by_the_others() {
     // As Sentinel promotes.
     let promoted = second.ask("MULTI\r\nREPLICAOF NO ONE\r\nCLIENT KILL TYPE normal\r\nEXEC");
     assert!(promoted.ends_with("*2\r\n+OK\r\n:0\r\n"), "{promoted}");
+    wait_until(|| second.info("role") == "master", || second.ask("INFO replication"));
     assert_eq!(second.info("master_replid2"), first.info("master_replid"));
     second.ask("SET k new");
     third.reach(&second);
@@ -186,6 +187,49 @@ impl Client {
         self.0.get_mut().write_all(format!("{request}\r\n").as_bytes()).ok()?;
         (self.0.read_line(&mut line).ok()? > 0).then(|| line.trim_end().to_owned())
     }
+}
+
+/// Adds numbers to a set at the durability `replicated`. Returns the last one that was confirmed.
+fn add_until_refused(server: SocketAddr, writer: usize) -> u64 {
+    let mut client = Client::connect(server);
+    assert_eq!(client.ask("CLIENT DURABILITY replicated").as_deref(), Some("+OK"));
+    let mut number = 1;
+    while client.ask(&format!("SADD set{writer} {number}")).as_deref() == Some(":1") {
+        number += 1;
+    }
+    number - 1
+}
+
+/// As Sentinel does it: all servers run, and the old master learns last that it is a replica.
+#[test]
+fn nothing_confirmed_is_lost_when_one_of_two_replicas_is_promoted() {
+    let directories = ["promotion-old", "promotion-new", "promotion-other"].map(directory);
+    let [old, new, other] = directories.each_ref().map(|one| Server::start(one, &[]));
+    for replica in [&new, &other] {
+        replica.follow(&old);
+        replica.reach(&old);
+    }
+    let address = old.address("resp");
+    let writers: Vec<_> = (0..4)
+        .map(|writer| std::thread::spawn(move || add_until_refused(address, writer)))
+        .collect();
+    wait_until(|| old.ask("SISMEMBER set3 20") == ":1\r\n", || old.ask("INFO replication"));
+    assert_eq!(new.ask("REPLICAOF NO ONE\r\nSET after 1"), "+OK\r\n+OK\r\n");
+    assert_eq!(new.info("role"), "master");
+    assert_eq!(old.info("master_replaced"), "1");
+    assert_eq!(old.info("connected_slaves"), "1", "the other replica confirms nothing");
+    let refused = "+OK\r\n-NOREPLICAS Not enough good replicas to write.\r\n";
+    assert_eq!(old.ask("CLIENT DURABILITY replicated\r\nSET k v"), refused);
+    other.follow(&new);
+    old.follow(&new);
+    for (number, writer) in writers.into_iter().enumerate() {
+        let last = writer.join().unwrap();
+        assert!(last >= 20, "{last}");
+        let found = new.ask(&format!("SISMEMBER set{number} {last}"));
+        assert_eq!(found, ":1\r\n", "the last of {last} numbers");
+    }
+    old.reach(&new);
+    assert_eq!(old.info("master_replaced"), "0");
 }
 
 /// Ends the writers when a test ends or fails.

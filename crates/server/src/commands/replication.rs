@@ -22,10 +22,10 @@ use crate::engine::gate::Gate;
 use crate::engine::rdb_file::{FileContents, RdbFile};
 use crate::engine::refusal::SYNC_INCOMPLETE;
 use crate::engine::replication::{
-    Failover, FailoverStage, Feeder, LinkState, ProgramVersion, Reader, Replica, Request, Role,
-    RunId, epoch_id, is_usable,
+    Failover, FailoverStage, Feeder, LinkState, ProgramVersion, REPLACED, Reader, Replaced,
+    Replica, Request, Role, RunId, epoch_id, is_usable,
 };
-use crate::engine::role_change;
+use crate::engine::role_change::{self, Promoter};
 use crate::engine::transfers::Content;
 
 /// Bytes of the mark that follows a file. Source: Redis 7.2 `replication.c`, `RDB_EOF_MARK_SIZE`.
@@ -187,18 +187,19 @@ fn psync_stream(
 /// Promotes this server, as its master has requested: this server has all records of it.
 fn take_over(cx: &mut CommandContext<'_>, id: Option<EpochId>) -> Done {
     let replication = &cx.shared.replication;
-    let is_known = if replication.role() == Role::Master {
-        // Promoted by an earlier request, whose reply was lost.
+    let is_known = {
         let history = replication.history();
-        history.epochs().iter().any(|epoch| Some(epoch.id) == id)
-    } else {
-        let newest = replication.epochs().0.map(|epoch| epoch.id);
-        newest.is_some() && newest == id
+        // Promoted by an earlier request, whose reply was lost, and perhaps restarted since: as a
+        // replica, if its configuration is that of before.
+        let is_promoted = replication.role() == Role::Master || history.own().is_some();
+        let mut known =
+            history.epochs().iter().rev().take(if is_promoted { usize::MAX } else { 1 });
+        known.any(|epoch| Some(epoch.id) == id)
     };
     if !is_known {
         return Err(Fail::text("ERR PSYNC FAILOVER replid must match my replid."));
     }
-    if promote(cx)? {
+    if promote(cx, Promoter::Master)? {
         tracing::info!(
             client = cx.session.id.0,
             "the server is a master, by FAILOVER of its master"
@@ -208,10 +209,10 @@ fn take_over(cx: &mut CommandContext<'_>, id: Option<EpochId>) -> Done {
 }
 
 /// Makes this server a master. False if it is one already.
-fn promote(cx: &mut CommandContext<'_>) -> Result<bool, Fail> {
+fn promote(cx: &mut CommandContext<'_>, promoter: Promoter) -> Result<bool, Fail> {
     let id = epoch_id(|| cx.reactor.random());
     let params = cx.locked.params();
-    let promoted = role_change::promote(cx.shared, cx.reactor, params, id);
+    let promoted = role_change::promote(cx.shared, cx.reactor, params, (id, promoter));
     let promoted = promoted.map_err(|error| Fail::owned(format!("ERR {error}")))?;
     cx.gate = cx.gate.max(promoted.unwrap_or(Gate::OPEN));
     Ok(promoted.is_some())
@@ -413,6 +414,8 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
                 acknowledge(cx, durable);
             }
             return Ok(());
+        } else if is_option(option, REPLACED) {
+            return replace(cx, value);
         } else if is_option(option, "getack") {
             return Ok(()); // a master sends it to its replicas, in the stream of Redis
         } else if is_option(option, "version") {
@@ -569,11 +572,61 @@ fn replicaof_no_one(cx: &mut CommandContext<'_>) -> Done {
     if cx.locked.stripes().next().is_some() {
         return Err(Fail::text("ERR a transaction with REPLICAOF NO ONE must not have keys"));
     }
-    if promote(cx)? {
+    let replication = &cx.shared.replication;
+    if replication.begin_promotion(cx.now.mono, &cx.shared.pause) {
+        role_change::forget_source_option(cx.shared);
+        if !cx.in_exec && !cx.session.is_lent() {
+            cx.session.wait = Some(Wait::Promotion);
+            return Ok(());
+        }
+    } else if promote(cx, Promoter::Operator)? {
         tracing::info!(client = cx.session.id.0, "the server is a master, by REPLICAOF NO ONE");
         cx.shared.replication.end_failover(&cx.shared.pause);
+    } else {
+        reinstate(cx)?;
     }
     cx.reply.ok();
+    Ok(())
+}
+
+/// Makes a master that another server has replaced confirm writes again.
+fn reinstate(cx: &mut CommandContext<'_>) -> Done {
+    let params = cx.locked.params();
+    let gate = role_change::reinstate(cx.shared, cx.reactor, params, None);
+    let gate = gate.map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    if let Some(gate) = gate {
+        cx.gate = cx.gate.max(gate);
+        tracing::warn!(
+            client = cx.session.id.0,
+            "this server confirms writes by its replicas again, by REPLICAOF NO ONE"
+        );
+    }
+    Ok(())
+}
+
+/// A replica, whose newest epoch is `id`, replaces this server as the master. The reply is the
+/// position up to which writes were confirmed.
+fn replace(cx: &mut CommandContext<'_>, id: &[u8]) -> Done {
+    let options = cx.session.details.rare_if_set().map(|rare| rare.replica).unwrap_or_default();
+    let own = cx.shared.identity.run_id.as_bytes();
+    if options.run_id.is_some_and(|run_id| run_id[..] == *own) {
+        return Err(Fail::text("ERR a server cannot replace itself"));
+    }
+    let id = EpochId::try_from(id).map_err(|_| Fail::Syntax)?;
+    let params = cx.locked.params();
+    let how = (&id, Replaced::ByReplica);
+    let replaced = role_change::replace(cx.shared, cx.reactor, params, how);
+    let (confirmed, gate) = replaced.map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    // Also without `durability always`: a restart must not forget it. No replica confirms that.
+    cx.gate = cx.gate.max(gate);
+    cx.reactor.refresh_positions(cx.shared);
+    let client = cx.session.id.0;
+    tracing::warn!(
+        client,
+        confirmed,
+        "another server replaces this one as the master: writes that need replicas are refused          until REPLICAOF decides"
+    );
+    cx.reply.integer(i64::try_from(confirmed).unwrap_or(i64::MAX));
     Ok(())
 }
 
@@ -614,6 +667,11 @@ fn failover(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     if replication.role() != Role::Master {
         return Err(Fail::text("ERR FAILOVER is not valid when server is a replica."));
+    }
+    if replication.replicas().is_fenced() {
+        return Err(Fail::text(
+            "ERR FAILOVER is not valid when another server has replaced this master.",
+        ));
     }
     check_target(failover.target.as_ref(), &replication.replicas().list())?;
     // Before the reply: a write that follows it waits.

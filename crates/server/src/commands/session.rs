@@ -179,6 +179,8 @@ pub(crate) enum Wait {
     Snapshot { number: u64 },
     /// Waits for the end of MIGRATE.
     Migration,
+    /// Waits until this server is a master.
+    Promotion,
     /// Waits for space in the log.
     Room,
     /// Receives an RDB file, after which the connection ends.
@@ -332,7 +334,8 @@ impl Session {
 
     /// Whether the reply to the last command is sent when a wait ends.
     pub(crate) fn awaits_reply(&self) -> bool {
-        matches!(self.wait, Some(Wait::Until { .. } | Wait::Snapshot { .. } | Wait::Migration))
+        use Wait::{Migration, Promotion, Snapshot, Until};
+        matches!(self.wait, Some(Until { .. } | Snapshot { .. } | Migration | Promotion))
     }
 
     pub(crate) fn is_lent(&self) -> bool {

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use binlog::Lsn;
-use store::{Params, StoreError};
+use store::{Mutation, Params, StoreError};
 use wire::replication::EpochId;
 
 use super::commit::{Record, Unit};
 use super::gate::Gate;
 use super::reactor_state::ReactorState;
-use super::replication::{History, Link, Role, put, stored_hash};
+use super::replication::{
+    History, Link, OldMaster, Replaced, Role, StoredRow, put, remove, stored, stored_hash,
+};
 use super::server_state::ServerState;
 use crate::config::{MasterAddress, ReplicaOf};
 
@@ -25,13 +27,24 @@ pub(crate) enum PromoteError {
     Store(#[from] StoreError),
 }
 
+/// By what a replica is promoted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Promoter {
+    /// REPLICAOF NO ONE, or a start without a master.
+    Operator,
+    /// REPLICAOF NO ONE, if the server still has the link of this generation.
+    OperatorOnLink(u64),
+    /// FAILOVER of its master.
+    Master,
+}
+
 /// Makes a replica a master, which begins an epoch. The caller must have locked no stripe. Returns
 /// the gate of the change of the history; `None` if the server is a master already.
 pub(crate) fn promote(
     shared: &ServerState,
     reactor: &mut ReactorState,
     params: &Params,
-    id: EpochId,
+    (id, promoter): (EpochId, Promoter),
 ) -> Result<Option<Gate>, PromoteError> {
     let replication = &shared.replication;
     // No record is applied while this is locked, so the log does not grow.
@@ -47,22 +60,99 @@ pub(crate) fn promote(
     let locked = shared.keyspace.lock(std::iter::once(stored_hash()), params);
     let mut unit = Unit::of_server(shared, reactor, &mut record, locked);
     let mut link = replication.link();
+    if let Promoter::OperatorOnLink(generation) = promoter
+        && link.generation != generation
+    {
+        return Ok(None);
+    }
     let mut history = replication.history();
     let mut promoted = history.clone();
     if promoted.own().is_none() {
         promoted.begin_epoch(id, shared.log.next(), *applied);
     }
     store(&mut unit, &promoted)?;
+    if let (Promoter::Master, Some(master)) = (promoter, &link.source) {
+        change_row(&mut unit, StoredRow::TakenOver, Some(master.to_string().as_bytes()))?;
+    }
+    change_row(&mut unit, StoredRow::Replaced, None)?;
     let gate = unit.commit(reactor);
+    let known = history.epoch().map(|epoch| epoch.id);
+    if let (Some(address), Some(epoch)) = (link.source.take(), known) {
+        *replication.old_master() = Some(OldMaster { address, epoch });
+    }
     *history = promoted;
     *link = Link { generation: link.generation + 1, ..Link::default() };
+    replication.replicas().lift_fence();
     replication.set_role(Role::Master);
     drop((applied, link, history));
     replication.signal.raise();
+    replication.promotions.raise();
     // Replicas must learn the new epoch.
     shared.transfers.end_streams();
     set_option(shared, None);
     Ok(Some(gate))
+}
+
+/// Why a server does not give up confirming writes for another one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ReplacedError {
+    #[error("this server is not the master of that replica")]
+    NotMaster,
+    #[error("could not store that another server replaces this one: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// Makes a master confirm no write by its replicas from now on, because one of them, whose newest
+/// epoch is `epoch`, replaces it. That survives a restart. Returns the position of the stream after
+/// which nothing was confirmed, and the gate of the change. The caller must have locked no stripe.
+pub(crate) fn replace(
+    shared: &ServerState,
+    reactor: &mut ReactorState,
+    params: &Params,
+    (epoch, how): (&EpochId, Replaced),
+) -> Result<(u64, Gate), ReplacedError> {
+    let replication = &shared.replication;
+    let _applied = replication.applied();
+    let mut record = Record::default();
+    let locked = shared.keyspace.lock(std::iter::once(stored_hash()), params);
+    let mut unit = Unit::of_server(shared, reactor, &mut record, locked);
+    let history = replication.history();
+    let is_common = history.epochs().iter().any(|known| known.id == *epoch);
+    if history.own().is_none() || !is_common {
+        return Err(ReplacedError::NotMaster);
+    }
+    drop(history);
+    let confirmed = replication.replicas().fence().min(replication.end(&shared.log));
+    // A replica that was promoted is not forgotten when a failover fails.
+    let known = stored(&unit, StoredRow::Replaced);
+    let by_replica = Replaced::ByReplica.contents();
+    let is_known = known.as_deref() == Some(by_replica);
+    let contents = if is_known { by_replica } else { how.contents() };
+    change_row(&mut unit, StoredRow::Replaced, Some(contents))?;
+    Ok((confirmed, unit.commit(reactor)))
+}
+
+/// Makes a master confirm writes by its replicas again. `only`: if that is why it does not. The
+/// caller must have locked no stripe. Returns the gate of the change; `None` if there is none.
+pub(crate) fn reinstate(
+    shared: &ServerState,
+    reactor: &mut ReactorState,
+    params: &Params,
+    only: Option<Replaced>,
+) -> Result<Option<Gate>, StoreError> {
+    let replication = &shared.replication;
+    let _applied = replication.applied();
+    let mut record = Record::default();
+    let locked = shared.keyspace.lock(std::iter::once(stored_hash()), params);
+    let mut unit = Unit::of_server(shared, reactor, &mut record, locked);
+    let how = stored(&unit, StoredRow::Replaced);
+    let is_meant = only.is_none_or(|only| how.as_deref() == Some(only.contents()));
+    if !replication.replicas().is_fenced() || !is_meant {
+        return Ok(None);
+    }
+    change_row(&mut unit, StoredRow::Replaced, None)?;
+    replication.replicas().lift_fence();
+    Ok(Some(unit.commit(reactor)))
 }
 
 /// Makes the server a replica of another one, and stores that as an option. False if it is that
@@ -76,17 +166,24 @@ pub(crate) fn set_source(shared: &ServerState, master: MasterAddress) -> bool {
 }
 
 /// Makes a server the master that it was: it refused writes, but has applied no record of another.
-pub(crate) fn resume(shared: &ServerState) {
+/// False if it has, or is a master.
+pub(crate) fn resume(shared: &ServerState) -> bool {
     let replication = &shared.replication;
     // No record is applied while this is locked.
     let applied = replication.applied();
     if replication.history().own().is_none() || replication.role() != Role::Replica {
-        return;
+        return false;
     }
     let mut link = replication.link();
     *link = Link { generation: link.generation + 1, ..Link::default() };
     replication.set_role(Role::Master);
     drop((applied, link));
+    set_option(shared, None);
+    true
+}
+
+/// Removes the option `replicaof`: a promotion has begun.
+pub(crate) fn forget_source_option(shared: &ServerState) {
     set_option(shared, None);
 }
 
@@ -132,10 +229,16 @@ pub(crate) fn begin(
     let replication = &shared.replication;
     let is_of_replica = replication.history().own().is_none() && !replication.history().is_empty();
     if let Some(master) = master {
+        let taken_over = {
+            let locked = shared.keyspace.lock_one(stored_hash(), params);
+            stored(&locked, StoredRow::TakenOver)
+        };
+        let is_outdated = taken_over.is_some_and(|option| option == master.to_string().as_bytes());
         replication.set_source(master);
+        replication.link().is_outdated = is_outdated;
     } else if is_of_replica {
         replication.set_role(Role::Replica);
-        promote(shared, reactor, params, id)?;
+        promote(shared, reactor, params, (id, Promoter::Operator))?;
     }
     Ok(())
 }
@@ -150,6 +253,9 @@ pub(crate) fn follow(
     position: u64,
 ) -> Result<(), StoreError> {
     store(unit, &history)?;
+    change_row(unit, StoredRow::Replaced, None)?;
+    change_row(unit, StoredRow::TakenOver, None)?;
+    shared.replication.replicas().lift_fence();
     unit.follow(position);
     *applied = position;
     let role = if history.is_empty() { Role::Copying } else { Role::Replica };
@@ -162,12 +268,26 @@ pub(crate) fn follow(
 }
 
 fn store(unit: &mut Unit<'_>, history: &History) -> Result<(), StoreError> {
+    change_row(unit, StoredRow::History, Some(&history.encode()))
+}
+
+/// Stores a row, or removes it if it is there.
+fn change_row(
+    unit: &mut Unit<'_>,
+    row: StoredRow,
+    contents: Option<&[u8]>,
+) -> Result<(), StoreError> {
     lock_stored(unit);
     let mut encoded = Vec::new();
-    put(unit, history, |mutation| {
+    let mut add = |mutation: &Mutation<'_>| {
         mutation.encode(&mut encoded);
         Ok(())
-    })?;
+    };
+    match contents {
+        Some(contents) => put(unit, row, contents, add)?,
+        None if stored(unit, row).is_some() => remove(unit, row, &mut add)?,
+        None => {}
+    }
     unit.change_encoded(&encoded)
 }
 

@@ -223,7 +223,7 @@ impl Protocol for Session {
     fn closed(&mut self, server: &mut ReactorHandler) {
         end_watches(&server.shared, &mut server.reactor, self);
         end_tracking(&server.shared, self);
-        if let Some(Wait::Until { .. } | Wait::Snapshot { .. } | Wait::Migration) = self.wait {
+        if self.awaits_reply() {
             server.shared.blocked_clients.fetch_sub(1, Ordering::Relaxed);
             server.forget_replica_wait(self);
             server.deadlines.cancel(self.id);

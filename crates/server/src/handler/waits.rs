@@ -30,26 +30,26 @@ impl ReactorHandler {
         }
     }
 
-    /// Replies to the clients that wait for a snapshot.
-    pub(super) fn end_snapshot_waits(
+    /// Replies OK, or an error, to all clients that wait for the same.
+    pub(super) fn end_waits(
         &mut self,
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
-        number: u64,
+        wait: Wait,
         error: Option<&str>,
     ) {
-        let write = |writer: &mut ReplyWriter<'_>| match error {
-            None => writer.ok(),
-            Some(error) => writer.error(&format!("ERR snapshot failed: {error}")),
-        };
         for (_, _, session, out) in connections.iter() {
-            let Some(session) = session.as_resp() else { continue };
-            if session.wait == Some(Wait::Snapshot { number }) {
-                if error.is_some() {
-                    self.reactor.tally.error(Some(session.last_command), "ERR");
-                }
-                self.end_wait(cx, session, write, out);
+            let Some(session) = session.as_resp().filter(|one| one.wait == Some(wait)) else {
+                continue;
+            };
+            if let Some(error) = error {
+                self.reactor.tally.error(Some(session.last_command), error);
             }
+            let write = |writer: &mut ReplyWriter<'_>| match error {
+                None => writer.ok(),
+                Some(error) => writer.error(error),
+            };
+            self.end_wait(cx, session, write, out);
         }
     }
 

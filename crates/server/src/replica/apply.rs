@@ -52,6 +52,10 @@ pub(crate) enum ApplyError {
     Schema(String),
     #[error("this server is no longer a replica of that master")]
     Superseded,
+    #[error(
+        "the master has only what this server has written, so it follows this server or another of          its replicas: promote one of them"
+    )]
+    Circle,
     #[error("the log has failed")]
     Poisoned,
     #[error(
@@ -282,6 +286,15 @@ impl<'s> Applier<'s> {
             return Err(ApplyError::Gap { at, found });
         }
         let opening = Opening::decode(frame)?;
+        let is_circle = {
+            // Only this server has assigned positions of its own newest epoch.
+            let history = self.shared.replication.history();
+            let newest = opening.epochs.last().map(|epoch| epoch.id);
+            history.own().is_some() && history.epoch().map(|epoch| epoch.id) == newest
+        };
+        if is_circle {
+            return Err(ApplyError::Circle);
+        }
         self.follow_epochs(params, opening, at)?;
         tracing::info!(position = at, "following the master");
         self.stage = Stage::Following;

@@ -5,7 +5,7 @@
 //! the reading thread nor the end of the link.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -82,8 +82,8 @@ impl Channel {
         Ok(Channel { tls, ..Channel::plain(socket) })
     }
 
-    pub(super) fn peer_ip(&self) -> io::Result<IpAddr> {
-        Ok(self.socket.peer_addr()?.ip().to_canonical())
+    pub(super) fn peer(&self) -> io::Result<SocketAddr> {
+        self.socket.peer_addr()
     }
 
     pub(super) fn try_clone(&self) -> io::Result<Channel> {

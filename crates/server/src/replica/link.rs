@@ -1,7 +1,7 @@
 //! The connection to the master: login, request of the stream, frames.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use reactor::TlsError;
 use rustls::ClientConfig;
 use uuid::Uuid;
 use wire::replication::{
-    CAPABILITY, CHAIN_CAPABILITY, Frame, FrameReader, HEADER_BYTES, Header, MEMBERS_CAPABILITY,
-    StreamError,
+    CAPABILITY, CHAIN_CAPABILITY, EpochId, Frame, FrameReader, HEADER_BYTES, Header,
+    MEMBERS_CAPABILITY, StreamError,
 };
 use wire::resp::{ProtocolError, Reply, decode_reply, encode_request};
 
@@ -19,7 +19,7 @@ use super::channel::{CHECK_INTERVAL, Channel, is_timeout};
 use super::mono_now;
 use crate::config::MasterAddress;
 use crate::engine::clock;
-use crate::engine::replication::Request;
+use crate::engine::replication::{ANSWER_NS_MAX, REPLACED, Request};
 use crate::engine::server_state::{ServerState, params};
 use crate::statements::stored_schema::cql_identity;
 use crate::tls;
@@ -137,8 +137,8 @@ impl Link {
     }
 
     /// The address of the other server.
-    pub(super) fn peer_ip(&self) -> io::Result<IpAddr> {
-        self.channel.peer_ip()
+    pub(super) fn peer(&self) -> io::Result<SocketAddr> {
+        self.channel.peer()
     }
 
     /// Connects to a peer of a group of masters, logs in and requests what it writes, from where
@@ -166,16 +166,49 @@ impl Link {
         Ok(link)
     }
 
+    /// Notifies a master that this server replaces it. `epoch`: the newest one of both. `peer`: where
+    /// the master is known to be. Returns the position up to which the master has confirmed writes.
+    pub(super) fn replace_master(
+        shared: &ServerState,
+        master: &MasterAddress,
+        peer: Option<SocketAddr>,
+        epoch: &EpochId,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<u64, LinkError> {
+        let socket = match peer {
+            None => connect(master),
+            Some(peer) => connect_to(&peer, Duration::from_nanos(ANSWER_NS_MAX)),
+        };
+        let socket = socket.map_err(LinkError::Connect)?;
+        let mut link = Link::log_in_as_server_on(shared, socket, &master.host, is_over)?;
+        let run_id: [&[u8]; 2] = [b"run-id", shared.identity.run_id.as_bytes()];
+        link.ask("REPLCONF", &run_id, is_over)?;
+        match link.query("REPLCONF", &[REPLACED.as_bytes(), epoch], is_over)? {
+            Reply::Integer(position) => Ok(u64::try_from(position).unwrap_or(0)),
+            reply => Err(refused("REPLCONF", &reply)),
+        }
+    }
+
     fn log_in_as_server(
         shared: &ServerState,
         address: &MasterAddress,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Link, LinkError> {
+        let socket = connect(address).map_err(LinkError::Connect)?;
+        Link::log_in_as_server_on(shared, socket, &address.host, is_over)
+    }
+
+    fn log_in_as_server_on(
+        shared: &ServerState,
+        socket: TcpStream,
+        host: &str,
         is_over: &dyn Fn() -> bool,
     ) -> Result<Link, LinkError> {
         let settings = shared.settings.load_full();
         let tls = settings.tls_replication.then(|| tls::load_client(&settings)).transpose()?;
         let password = settings.masterauth.is_set().then(|| settings.masterauth.0.as_bytes());
         let login = Login { user: settings.masteruser.as_bytes(), password };
-        Link::log_in(address, tls, &login, is_over)
+        Link::log_in_on(socket, host, tls, &login, is_over)
     }
 
     /// Connects, with TLS if that is configured, and logs in.
@@ -186,10 +219,19 @@ impl Link {
         is_over: &dyn Fn() -> bool,
     ) -> Result<Link, LinkError> {
         let socket = connect(master).map_err(LinkError::Connect)?;
+        Link::log_in_on(socket, &master.host, tls, login, is_over)
+    }
+
+    /// Logs in over a connection to a host.
+    fn log_in_on(
+        socket: TcpStream,
+        host: &str,
+        tls: Option<Arc<ClientConfig>>,
+        login: &Login<'_>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Link, LinkError> {
         let channel = match tls {
-            Some(config) => {
-                Channel::tls(socket, config, &master.host).map_err(LinkError::Connect)?
-            }
+            Some(config) => Channel::tls(socket, config, host).map_err(LinkError::Connect)?,
             None => Channel::plain(socket),
         };
         let frames = FrameReader::default();
@@ -345,17 +387,20 @@ fn refused(request: &'static str, reply: &Reply) -> LinkError {
 fn connect(master: &MasterAddress) -> io::Result<TcpStream> {
     let mut failure = io::Error::new(ErrorKind::NotFound, "the host has no address");
     for address in (master.host.as_str(), master.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(CHECK_INTERVAL))?;
-                stream.set_write_timeout(Some(CHECK_INTERVAL))?;
-                return Ok(stream);
-            }
+        match connect_to(&address, CONNECT_TIMEOUT) {
+            Ok(stream) => return Ok(stream),
             Err(error) => failure = error,
         }
     }
     Err(failure)
+}
+
+fn connect_to(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(address, timeout)?;
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(CHECK_INTERVAL))?;
+    stream.set_write_timeout(Some(CHECK_INTERVAL))?;
+    Ok(stream)
 }
 
 /// The port on which this server serves clients of the Redis protocol.

@@ -14,6 +14,7 @@ mod link;
 mod merge;
 mod peers;
 mod problem;
+mod promotion;
 mod reload;
 mod set_aside;
 
@@ -44,6 +45,9 @@ pub(crate) use link::{Link, LinkError, Login, PROGRAM};
 pub(crate) use merge::Merger;
 pub(crate) use peers::start_pulling;
 use problem::Past;
+#[cfg(test)]
+pub(crate) use promotion::end_promotion;
+pub(crate) use promotion::start_promotions;
 use set_aside::set_aside;
 
 /// Time between two attempts to reach the master.
@@ -120,7 +124,11 @@ fn follow_masters(state: &State, past: &mut Past) {
         }
         if is_current() {
             if let Err(error) = ended {
-                past.must_copy |= matches!(error, EndOfLink::Apply(_));
+                if matches!(error, EndOfLink::Apply(ApplyError::Circle)) {
+                    keep_taken_role(&state.shared);
+                } else {
+                    past.must_copy |= matches!(error, EndOfLink::Apply(_));
+                }
                 let problem = format!("{master} {error}");
                 if let Some(unlogged) = past.last_problem.note(problem, Instant::now()) {
                     tracing::warn!(%master, %error, unlogged, "the link to the master ended");
@@ -172,13 +180,13 @@ fn apply_stream(
     past: &mut Past,
     is_over: &dyn Fn() -> bool,
 ) -> Result<(), EndOfLink> {
+    let peer = link.peer().map_err(LinkError::Io)?;
     loop {
         let Some(frame) = link.read_frame(is_over)? else { return Ok(()) };
         let Header { kind, base, end, .. } = frame.header;
         if kind == Kind::Members {
             let list = take_members(frame.contents).map_err(LinkError::Stream)?;
-            let ip = link.peer_ip().map_err(LinkError::Io)?;
-            shared.replication.members.receive(generation, list, ip);
+            shared.replication.members.receive(generation, list, peer.ip().to_canonical());
             continue;
         }
         if matches!(kind, Kind::Copy | Kind::Resume) {
@@ -190,7 +198,7 @@ fn apply_stream(
             tracing::info!(%master, program, position = base, "the stream of the master begins");
             let mut current = shared.replication.link();
             if current.generation == generation {
-                current.source_program = program;
+                (current.source_program, current.peer) = (program, Some(peer));
             }
         }
         while !applier.has_room() {
@@ -211,6 +219,16 @@ fn apply_stream(
             let copied = if applier.is_copying() { frame.contents.len() as u64 } else { 0 };
             current.copied_bytes += copied;
         }
+    }
+}
+
+/// Makes a server the master that FAILOVER has made it, if only its configuration, which is of the time
+/// before, makes it a replica of its own replica.
+pub(crate) fn keep_taken_role(shared: &ServerState) {
+    if shared.replication.link().is_outdated && role_change::resume(shared) {
+        tracing::warn!(
+            "the configured master follows this server since FAILOVER: this server stays the master;              CONFIG REWRITE stores that"
+        );
     }
 }
 

@@ -11,7 +11,7 @@
 //! `roles` permissions; `pubsub` checks channels, `pubsub_log` their relation to the log and
 //! `pubsub_keys` keyspace events, with the clients of `pubsub_client`; `groups` checks group commit
 //! on a slow disk; `blocking` checks clients that wait for keys, `tracking` clients that cache keys;
-//! `replication` checks two servers of which one replicates the other; `hub` several that all take writes, and `hub_merge` how they merge;
+//! `replication` checks two servers of which one replicates the other, and `promotions` three of which any becomes the master; `hub` several that all take writes, and `hub_merge` how they merge;
 //! `timeseries` checks time series and named databases over crashes;
 //! `users` checks permissions on several reactors; `overload` checks which requests an overloaded reactor refuses; `busy` checks a reactor that takes no turns, and `spare` the one that serves administrators;
 //! `hostile` checks limits that
@@ -54,6 +54,7 @@ mod model;
 mod options;
 mod oracle;
 mod overload;
+mod promotions;
 mod pubsub;
 mod pubsub_client;
 mod pubsub_keys;

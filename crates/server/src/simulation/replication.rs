@@ -31,11 +31,16 @@ const ROUNDS: usize = 60;
 pub(super) const TABLE: &str = "CREATE KEYSPACE IF NOT EXISTS ks WITH replication = {'class': 'SimpleStrategy', \
                      'replication_factor': 1}";
 
-/// What the replica announces for drivers of CQL.
-const CQL: &str =
-    "cql-host-id 0f4b2b8e-0000-4000-8000-000000000001 cql-address 10.0.0.2 cql-port 9042";
+/// What a replica announces for drivers of CQL: the same until it restarts.
+fn cql(replica: &State) -> String {
+    let number = replica.shared.keyspace.seed() % 0xffff;
+    let place = number % 250 + 2;
+    format!(
+        "cql-host-id 0f4b2b8e-0000-4000-8000-{number:012x} cql-address 10.0.0.{place} cql-port 9042"
+    )
+}
 
-fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     with_options(&[("enable-debug-command", "yes")])
 }
 
@@ -79,7 +84,7 @@ impl<'s> Link<'s> {
         );
         let chained = if is_old { String::new() } else { format!(" capa {CHAIN_CAPABILITY}") };
         let capabilities = format!("capa {CAPABILITY} capa {MEMBERS_CAPABILITY}{chained}");
-        let request = format!("REPLCONF {capabilities} {CQL}\r\nPSYNC {place}\r\n");
+        let request = format!("REPLCONF {capabilities} {}\r\nPSYNC {place}\r\n", cql(replica));
         client.send(request.as_bytes());
         turn(source);
         let (applied, frames) = (Applied::default(), FrameReader::default());
@@ -160,7 +165,7 @@ impl<'s> Link<'s> {
 
 /// Runs a link for a while, or until the replica has everything. Returns its connection, which is
 /// still open.
-fn follow(
+pub(super) fn follow(
     source: &mut World,
     replica: &mut World,
     must_copy: &mut bool,

@@ -131,7 +131,7 @@ impl History {
     }
 
     // The bytes are part of the log's format: docs/internals/replication.md.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let eras = u8::try_from(self.eras.len()).expect("at most ERAS_MAX");
         let mut out = vec![VERSION, eras];
         for era in &self.eras {

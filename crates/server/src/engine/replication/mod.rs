@@ -9,11 +9,13 @@ mod failover;
 mod feeder;
 mod history;
 mod members;
+mod promotion;
 mod replicas;
 mod states;
 mod stored;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use base::time::MonoNs;
@@ -32,8 +34,9 @@ pub(crate) use failover::{Failover, FailoverStage};
 pub(crate) use feeder::{Feed, Feeder, Reader};
 pub(crate) use history::{History, Place};
 pub(crate) use members::{Members, Peer, Present, Update, is_usable, visible_host};
+pub(crate) use promotion::{ANSWER_NS_MAX, OldMaster, Promotion, REPLACED};
 pub(crate) use replicas::{ProgramVersion, Replica, Replicas, RunId};
-pub(crate) use stored::{put, stored_hash};
+pub(crate) use stored::{Replaced, StoredRow, put, remove, stored, stored_hash};
 
 /// Why a copy or file of the data ends.
 pub(crate) const GIVEN_UP: &str = "this server has given up its data for that of its master";
@@ -67,6 +70,11 @@ pub(crate) struct Link {
     pub(crate) copied_bytes: u64,
     /// Version of the program of the source; empty until it is known.
     pub(crate) source_program: String,
+    /// Where the connection to the source leads to; `None` until the stream has begun.
+    pub(crate) peer: Option<SocketAddr>,
+    /// The configuration names the source, and FAILOVER of that source has promoted this server
+    /// since. If the source follows this server, this server stays the master.
+    pub(crate) is_outdated: bool,
 }
 
 #[derive(Debug)]
@@ -83,6 +91,10 @@ pub(crate) struct Replication {
     link: Mutex<Link>,
     replicas: Replicas,
     failover: Mutex<Option<Failover>>,
+    promotion: Mutex<Option<Promotion>>,
+    old_master: Mutex<Option<OldMaster>>,
+    /// Wakes the thread that promotes this server and notifies its old master.
+    pub(crate) promotions: Signal,
     /// The servers that drivers of CQL know.
     pub(crate) members: Members,
     /// Wakes the thread of the link.
@@ -97,7 +109,10 @@ impl Replication {
         log: &Log,
         applied: u64,
     ) -> Result<Replication, &'static str> {
-        let stored = stored::stored(&keyspace.lock_one(stored_hash(), params))?;
+        let locked = keyspace.lock_one(stored_hash(), params);
+        let stored = stored::stored_history(&locked)?;
+        let is_replaced = stored::stored(&locked, StoredRow::Replaced).is_some();
+        drop(locked);
         let is_incomplete = stored.as_ref().is_some_and(History::is_empty);
         let history = stored.unwrap_or_default();
         let applied = history.position(log.next()).unwrap_or(applied);
@@ -109,8 +124,11 @@ impl Replication {
             given_up: AtomicU64::new(0),
             history: Mutex::new(history),
             link: Mutex::default(),
-            replicas: Replicas::default(),
+            replicas: Replicas::new(applied, is_replaced),
             failover: Mutex::default(),
+            promotion: Mutex::default(),
+            old_master: Mutex::default(),
+            promotions: Signal::default(),
             members: Members::default(),
             signal: Signal::default(),
         })
@@ -176,8 +194,13 @@ impl Replication {
             let durable = log.durable();
             self.history.lock().position(durable).unwrap_or(durable.0)
         } else {
-            self.published.load(Ordering::SeqCst)
+            self.published()
         }
+    }
+
+    /// The position of the stream up to which a replica has applied it.
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::SeqCst)
     }
 
     pub(crate) fn publish_applied(&self, position: u64) {
@@ -194,7 +217,7 @@ impl Replication {
     /// The position of the stream where the data ends, on disk or not.
     pub(crate) fn end(&self, log: &Log) -> u64 {
         let own = self.history.lock().position(log.next());
-        own.unwrap_or_else(|| self.published.load(Ordering::SeqCst))
+        own.unwrap_or_else(|| self.published())
     }
 
     /// Makes the server a replica of `source`. Writes are refused from now on; the thread of the
@@ -209,7 +232,9 @@ impl Replication {
         let (source, generation) = (Some(source), link.generation + 1);
         *link = Link { source, generation, was_master, ..Link::default() };
         drop(link);
+        *self.old_master.lock() = None;
         self.signal.raise();
+        self.promotions.raise();
         true
     }
 

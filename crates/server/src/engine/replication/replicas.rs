@@ -94,14 +94,25 @@ impl Replica {
     }
 }
 
+#[derive(Debug, Default)]
+struct Table {
+    all: BTreeMap<ConnId, Replica>,
+    /// The highest position of the stream that any replica has acknowledged. What is after it was
+    /// confirmed to no client.
+    acknowledged: u64,
+    /// Another server has replaced this one as the master, or is about to: no position after this
+    /// one counts as confirmed.
+    fence: Option<u64>,
+}
+
 /// The replicas that are connected.
 ///
 /// Reactors that wait for a confirmation register themselves, and are woken by the next one: it
 /// takes the registered reactors after the change, and they look again after they have registered.
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
-    all: Mutex<BTreeMap<ConnId, Replica>>,
-    /// Number of replicas that count for `min-replicas-to-write`.
+    table: Mutex<Table>,
+    /// Number of replicas that count for `min-replicas-to-write`. 0 while this server is replaced.
     available: AtomicUsize,
     /// The position of the local log up to which enough replicas have had the records on disk. It
     /// does not fall when replicas disconnect.
@@ -112,6 +123,14 @@ pub(crate) struct Replicas {
 }
 
 impl Replicas {
+    /// `acknowledged`: where the stream ends. A replica may have acknowledged that in an earlier run
+    /// of the server.
+    pub(crate) fn new(acknowledged: u64, is_fenced: bool) -> Replicas {
+        let fence = is_fenced.then_some(acknowledged);
+        let table = Table { acknowledged, fence, ..Table::default() };
+        Replicas { table: Mutex::new(table), ..Replicas::default() }
+    }
+
     /// Changes the replicas. `era`: how their positions are related to the local log, if this
     /// server assigns them. `needed`: confirmations that a write needs.
     pub(crate) fn change(
@@ -121,12 +140,17 @@ impl Replicas {
         now: MonoNs,
         change: impl FnOnce(&mut BTreeMap<ConnId, Replica>),
     ) {
-        let mut all = self.all.lock();
-        change(&mut all);
-        let available = all.values().filter(|replica| replica.is_available(now)).count();
+        let mut table = self.table.lock();
+        change(&mut table.all);
+        let highest = table.all.values().map(|replica| replica.durable).max().unwrap_or(0);
+        table.acknowledged = table.acknowledged.max(highest);
+        if table.fence.is_some() {
+            return;
+        }
+        let available = table.all.values().filter(|replica| replica.is_available(now)).count();
         self.available.store(available, Ordering::Relaxed);
         if let Some(era) = era {
-            let mut durable: Vec<u64> = online(&all).map(|replica| replica.durable).collect();
+            let mut durable: Vec<u64> = online(&table.all).map(|replica| replica.durable).collect();
             durable.sort_unstable_by(|left, right| right.cmp(left));
             let common = durable.get(needed.max(1) - 1).copied().unwrap_or(0);
             if let Some(bytes) = common.checked_sub(era.stream) {
@@ -164,11 +188,35 @@ impl Replicas {
 
     /// Number of replicas whose logs are durable up to a position of the stream.
     pub(crate) fn count(&self, position: u64) -> usize {
-        online(&self.all.lock()).filter(|replica| replica.durable >= position).count()
+        let table = self.table.lock();
+        if table.fence.is_some_and(|fence| position > fence) {
+            return 0;
+        }
+        online(&table.all).filter(|replica| replica.durable >= position).count()
     }
 
     pub(crate) fn list(&self) -> Vec<Replica> {
-        self.all.lock().values().cloned().collect()
+        self.table.lock().all.values().cloned().collect()
+    }
+
+    /// Confirms nothing more from now on. Returns the position of the stream after which nothing was
+    /// confirmed to any client.
+    pub(crate) fn fence(&self) -> u64 {
+        let mut table = self.table.lock();
+        let fence = table.fence.unwrap_or(table.acknowledged);
+        table.fence = Some(fence);
+        self.available.store(0, Ordering::Relaxed);
+        fence
+    }
+
+    /// Confirms writes again, as soon as a replica is heard.
+    pub(crate) fn lift_fence(&self) {
+        self.table.lock().fence = None;
+    }
+
+    /// Whether another server has replaced this one as the master, or is about to.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.table.lock().fence.is_some()
     }
 }
 
@@ -226,6 +274,22 @@ mod tests {
         assert_eq!((replicas.confirmed(), replicas.count(4999)), (0, 1));
         replicas.change(None, 1, MonoNs(0), BTreeMap::clear);
         assert_eq!(replicas.confirmed(), 0);
+    }
+
+    #[test]
+    fn a_replaced_master_confirms_nothing_more() {
+        let replicas = Replicas::default();
+        set(&replicas, 1, 5080, 1);
+        set(&replicas, 2, 5100, 2);
+        assert_eq!(replicas.fence(), 5100, "WAIT may have counted the fastest replica");
+        set(&replicas, 1, 5200, 1);
+        assert_eq!((replicas.confirmed(), replicas.available()), (1080, 0));
+        assert_eq!((replicas.count(5080), replicas.count(5101)), (2, 0));
+        assert_eq!(replicas.fence(), 5100);
+        replicas.lift_fence();
+        set(&replicas, 1, 5200, 1);
+        assert_eq!((replicas.confirmed(), replicas.available()), (1200, 2));
+        assert_eq!(replicas.count(5101), 1);
     }
 
     #[test]

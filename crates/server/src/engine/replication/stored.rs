@@ -1,6 +1,6 @@
-//! The history of a server in its own data: a row of a partition that no table of CQL has, as the
-//! libraries of functions. So a change is a mutation in the log, and snapshots contain it. It
-//! describes this server alone: a replica ignores the row of its source.
+//! What replication stores in the data of a server: rows of a partition that no table of CQL has, as
+//! the libraries of functions. So a change is a mutation in the log, and snapshots contain it. The
+//! rows describe this server alone: a replica ignores those of its source.
 
 use store::{Locked, Mutation, PartitionKey, StoreError, Writes};
 
@@ -12,29 +12,83 @@ use crate::engine::stored_rows;
 pub(crate) const STORED: PartitionKey<'static> =
     PartitionKey { table: HISTORY, token: 0, bytes: b"replication" };
 
-const ROW: &[u8] = b"history";
+/// What a row contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoredRow {
+    History,
+    /// Another server has replaced this one as the master, or this one hands its role over: it
+    /// confirms no write by its replicas. The contents name the [`Replaced`].
+    Replaced,
+    /// FAILOVER of a master has promoted this server. The contents are the option `replicaof` until
+    /// then: a start with the same option is that of a configuration that FAILOVER made outdated.
+    TakenOver,
+}
+
+impl StoredRow {
+    fn name(self) -> &'static [u8] {
+        match self {
+            StoredRow::History => b"history",
+            StoredRow::Replaced => b"replaced",
+            StoredRow::TakenOver => b"taken-over",
+        }
+    }
+}
+
+/// Why a master confirms nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    /// It hands its role over by FAILOVER, which may fail.
+    HandsOver,
+    /// A replica was promoted.
+    ByReplica,
+}
+
+impl Replaced {
+    pub(crate) fn contents(self) -> &'static [u8] {
+        match self {
+            Replaced::HandsOver => b"hand-over",
+            Replaced::ByReplica => b"replica",
+        }
+    }
+}
 
 /// Hash of the place of the row, to lock it.
 pub(crate) fn stored_hash() -> u64 {
     STORED.hash()
 }
 
+/// The contents of a row. `None`: there is none.
+pub(crate) fn stored(locked: &Locked<'_>, row: StoredRow) -> Option<Vec<u8>> {
+    let rows = stored_rows::rows(locked, STORED).into_iter();
+    rows.filter(|(name, _)| name == row.name()).map(|(_, bytes)| bytes).next()
+}
+
 /// The stored history. `None`: there is none. An error: it is malformed.
-pub(crate) fn stored(locked: &Locked<'_>) -> Result<Option<History>, &'static str> {
-    let Some((_, bytes)) = stored_rows::rows(locked, STORED).into_iter().next() else {
-        return Ok(None);
-    };
+pub(crate) fn stored_history(locked: &Locked<'_>) -> Result<Option<History>, &'static str> {
+    let Some(bytes) = stored(locked, StoredRow::History) else { return Ok(None) };
     History::decode(&bytes).map(Some).ok_or("the history of replication is malformed")
 }
 
-/// Stores the history: passes the mutation to `apply`.
+/// Stores a row: passes the mutation to `apply`.
 pub(crate) fn put(
     locked: &Locked<'_>,
-    history: &History,
+    row: StoredRow,
+    bytes: &[u8],
     apply: impl FnOnce(&Mutation<'_>) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let timestamp = stored_rows::next_timestamp(locked, STORED);
-    let bytes = history.encode();
-    let writes = [stored_rows::put(ROW, &bytes, timestamp)];
+    let writes = [stored_rows::put(row.name(), bytes, timestamp)];
     apply(&Mutation::Partition { key: STORED, writes: Writes::Slice(&writes) })
+}
+
+/// Removes a row: passes the mutations to `apply`.
+pub(crate) fn remove(
+    locked: &Locked<'_>,
+    row: StoredRow,
+    mut apply: impl FnMut(&Mutation<'_>) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let timestamp = stored_rows::next_timestamp(locked, STORED);
+    let writes = [stored_rows::delete(row.name(), timestamp)];
+    apply(&Mutation::Partition { key: STORED, writes: Writes::Slice(&writes) })?;
+    apply(&stored_rows::purge(STORED))
 }
