@@ -487,6 +487,58 @@ fn unread_replies_of_many_clients_follow_the_memory_limit() {
     }
 }
 
+/// A payload of RESTORE for a string of `len` bytes that are equal: 88 of them for one of input.
+fn compressed_payload(len: usize) -> Vec<u8> {
+    const COPY_BYTES: usize = 264;
+    let mut compressed = vec![0, b'v'];
+    let copies = (len - 1) / COPY_BYTES;
+    assert_eq!(1 + copies * COPY_BYTES, len, "one literal, then whole copies");
+    compressed.extend_from_slice(&[0xe0, 0xff, 0].repeat(copies));
+    let mut payload = vec![0, 0xc3];
+    for number in [compressed.len(), len] {
+        payload.push(0x80);
+        payload.extend_from_slice(&u32::try_from(number).unwrap().to_be_bytes());
+    }
+    payload.extend_from_slice(&compressed);
+    wire::rdb::end_payload(&mut payload, wire::rdb::Version::WRITTEN);
+    payload
+}
+
+/// The size of a compressed string is checked before it is decompressed, against all that limits
+/// it.
+#[test]
+fn a_compressed_string_is_limited_before_it_is_decompressed() {
+    const LEN: usize = 1 + 8_000 * 264;
+    let mut world = world_with(&[("read-buffer-memory-limit", "0")]);
+    let client = world.sim().connect();
+    let payload = compressed_payload(LEN);
+    let restore = |world: &mut World| {
+        let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", &payload, b"REPLACE"];
+        let mut request = Vec::new();
+        wire::resp::encode_request(&words, &mut request);
+        client.send(&request);
+        run(world);
+        String::from_utf8(client.received()).unwrap()
+    };
+    assert_eq!(restore(&mut world), "+OK\r\n");
+    let configure = |world: &mut World, name: &str, value: &str| {
+        let admin = world.sim().connect();
+        assert_eq!(ask(world, &admin, &["CONFIG", "SET", name, value]), "+OK\r\n");
+    };
+    configure(&mut world, "proto-max-bulk-len", "2mb");
+    let too_long = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+    assert_eq!(restore(&mut world), too_long);
+    configure(&mut world, "proto-max-bulk-len", "512mb");
+    configure(&mut world, "elements-per-command-max", "4000");
+    assert!(restore(&mut world).contains("elements-per-command-max"), "4,000 times 512 bytes");
+    configure(&mut world, "elements-per-command-max", "5000");
+    assert_eq!(restore(&mut world), "+OK\r\n");
+    leave(&world, 2 * LEN as u64);
+    world.advance(SECOND_NS);
+    run(&mut world);
+    assert!(restore(&mut world).starts_with("-OOM "), "it would be there four times");
+}
+
 #[test]
 fn command_docs_has_a_limit_of_names() {
     let mut world = world_with(&[]);
