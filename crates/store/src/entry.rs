@@ -527,10 +527,11 @@ mod tests {
 
     #[test]
     fn the_expiry_of_a_large_string_changes_in_place() {
+        let value = vec![b'v'; ROOMY_VALUE_BYTES];
         let mut entries = [b"".as_slice(), b"k", &[7; 300]].map(|key| {
-            let set = Entry::string(key, &[b'v'; ROOMY_VALUE_BYTES], None);
+            let set = Entry::string(key, &value, None);
             let mut grown = Entry::string(key, b"12345", None);
-            grown.edit_string(0, &[b'v'; ROOMY_VALUE_BYTES]);
+            grown.edit_string(0, &value);
             [set, grown]
         });
         for entry in entries.iter_mut().flatten() {
@@ -539,7 +540,7 @@ mod tests {
                 entry.set_expiry(expiry);
                 assert_eq!(entry.as_ref().expiry(), expiry);
                 assert_eq!(entry.as_ref().is_expired(UnixMs(u64::MAX)), expiry.is_some());
-                assert_eq!(string_of(entry), [b'v'; ROOMY_VALUE_BYTES]);
+                assert_eq!(string_of(entry), value);
             }
             assert_eq!(entry.blob.bytes().as_ptr(), block, "it was not copied");
             entry.set_string(b"small", None);

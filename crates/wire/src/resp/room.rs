@@ -208,7 +208,7 @@ mod tests {
         let (mut out, mut json) = (Vec::new(), JsonReply::default());
         json.begin(JsonStrings::Text, JsonResults::One);
         let mut reply = ReplyWriter::json(&mut out, &mut json).within(Some(&room));
-        reply.bulk(&[1; 100_000]);
+        reply.bulk(&vec![1; 100_000]);
         assert!(!reply.has_room(), "six bytes of JSON for each");
         assert!(out.len() < 100);
     }
