@@ -34,8 +34,10 @@ use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::pubsub::Backlog;
 use crate::engine::reactor_state::ReactorState;
+use crate::engine::reply_reservation::reply_room;
 use crate::engine::server_state::{ServerState, params};
 use crate::http::feeds::Feeds;
+use crate::protocol::ClientProtocol;
 use crate::statements::StatementState;
 use crate::tls::common_name;
 use adaptive_spin::AdaptiveSpin;
@@ -50,7 +52,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use store::{Params, STRIPES};
-use wire::resp::RequestBatch;
+use wire::resp::{ReplyRoom, RequestBatch};
 
 pub(crate) use session::Session;
 
@@ -140,6 +142,8 @@ pub(crate) struct ReactorHandler {
     endpoints: Vec<Endpoint>,
     cql: cql::CqlReactorState,
     http: http::HttpReactorState,
+    resp_replies: ReplyRoom,
+    http_replies: ReplyRoom,
 }
 
 impl ReactorHandler {
@@ -191,6 +195,8 @@ impl ReactorHandler {
                 Arc::clone(&shared.lines),
             )),
             http: http::HttpReactorState::default(),
+            resp_replies: reply_room(&shared.memory, ClientProtocol::Resp),
+            http_replies: reply_room(&shared.memory, ClientProtocol::Http),
             reactor,
             shared,
             statements,
@@ -236,6 +242,7 @@ impl ReactorHandler {
             reactor: &mut self.reactor,
             record: &mut self.record,
             now: self.now,
+            replies: Some(&self.resp_replies),
         }
     }
 

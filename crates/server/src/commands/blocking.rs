@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::time::{MonoNs, Now};
 use reactor::Peer;
 use store::{Key, Kind, ReadyKey, Ticket};
-use wire::resp::{Args, ReplyWriter};
+use wire::resp::{Args, ReplyRoom, ReplyWriter};
 
 use super::command::{Done, Flags};
 use super::context::CommandContext;
@@ -22,6 +22,7 @@ use crate::engine::gate::Gate;
 use crate::engine::leftovers::Leftover;
 use crate::engine::reactor_state::{RETRY_NS, ReactorState};
 use crate::engine::refusal::LOG_FAILED;
+use crate::engine::reply_reservation::UnsentReply;
 use crate::engine::server_state::ServerState;
 
 /// Requests that are run again at a time; the rest follow in the next turn.
@@ -362,7 +363,7 @@ impl ReactorContext<'_> {
         let mut session = Session::for_rerun(connection, self.now.mono);
         session.last_command = request.id;
         let mut bytes = Vec::new();
-        let mut reply = ReplyWriter::new(&mut bytes, connection.protocol);
+        let mut reply = ReplyWriter::new(&mut bytes, connection.protocol).within(self.replies);
         let mut gate = match self.admit_rerun(&mut session, entry.command.flags, args) {
             Ok(()) => {
                 let ran = self.run(&mut session, entry, None, args, reply.reborrow());
@@ -385,7 +386,9 @@ impl ReactorContext<'_> {
         }
         let written = Some(session.last_write).filter(|written| *written != Gate::OPEN);
         let reactor = connection.reactor;
-        self.shared.blocked.reply(client, BlockedReply { bytes, gate, written });
+        let charge = UnsentReply::new(&self.shared.memory, bytes.len());
+        self.shared.blocked.reply(client, BlockedReply { bytes, gate, written, charge });
+        self.replies.map(ReplyRoom::release);
         // This reactor sends its replies at the end of its turn anyway.
         if reactor != self.reactor.index {
             self.shared.links().wake(reactor);

@@ -74,7 +74,7 @@ pub(crate) const REPLY_BYTES_MAX: usize = if cfg!(test) { 1 << 20 } else { 1 << 
 /// it.
 #[inline]
 pub(crate) fn reply_has_room(reply: &ReplyWriter<'_>) -> bool {
-    reply.bytes() <= REPLY_BYTES_MAX
+    reply.bytes() <= REPLY_BYTES_MAX && reply.has_room()
 }
 
 /// Replies with a set of names, as bulk strings.
@@ -88,7 +88,15 @@ pub(crate) fn reply_names(reply: &mut ReplyWriter<'_>, names: &[&str]) {
 /// As [`CommandContext::check_reply`], while elements of the data are borrowed.
 #[inline]
 pub(crate) fn check_room(reply: &ReplyWriter<'_>) -> Done {
-    if reply_has_room(reply) { Ok(()) } else { Err(Fail::text("ERR reply is too large")) }
+    if reply_has_room(reply) { Ok(()) } else { Err(refused_reply(reply)) }
+}
+
+#[cold]
+fn refused_reply(reply: &ReplyWriter<'_>) -> Fail {
+    match reply.refusal() {
+        Some(reason) => Fail::owned(format!("OOM {reason}")),
+        None => Fail::text("ERR reply is too large"),
+    }
 }
 
 /// Fails if a command would process more elements than allowed.
@@ -105,6 +113,18 @@ impl CommandContext<'_> {
     #[inline]
     pub(crate) fn check_reply(&self) -> Done {
         check_room(&self.reply)
+    }
+
+    /// Fails if there is no memory for `more` bytes of the reply, or of what it is made from.
+    pub(crate) fn check_more(&self, more: usize) -> Done {
+        if self.reply.has_room_for(more) { Ok(()) } else { self.check_reply() }
+    }
+
+    /// Fails if a part of the reply was refused: a command removes nothing that its client does not
+    /// receive.
+    #[inline]
+    fn check_refusal(&self) -> Done {
+        if self.reply.has_room() { Ok(()) } else { self.check_reply() }
     }
 
     /// Counts `elements` before a command visits them, and fails above the limit, because no
@@ -136,6 +156,7 @@ impl CommandContext<'_> {
     #[inline]
     pub(crate) fn change(&mut self, key: Key<'_>, change: Change<'_>) -> Done {
         debug_assert!(matches!(self.command.events, Events::Each(_)), "{}", self.command.name);
+        self.check_refusal()?;
         // Made before the branch: a copy of the change would wait for its parts to leave the store
         // buffer.
         let mutation = Mutation::Key { db: self.db, key, change };
@@ -148,6 +169,7 @@ impl CommandContext<'_> {
     /// Like [`CommandContext::change`], but publishes `event`.
     #[inline]
     pub(crate) fn change_as(&mut self, event: KeyEvent, key: Key<'_>, change: Change<'_>) -> Done {
+        self.check_refusal()?;
         let mutation = Mutation::Key { db: self.db, key, change };
         if self.publishes_events() {
             return self.change_and_publish(Some(event), key, &mutation);
@@ -157,6 +179,7 @@ impl CommandContext<'_> {
 
     /// Deletes a key, and publishes only the event `del`.
     pub(crate) fn delete(&mut self, key: Key<'_>) -> Done {
+        self.check_refusal()?;
         let mutation = Mutation::Key { db: self.db, key, change: Change::Delete };
         if self.publishes_events() {
             return self.change_and_publish(None, key, &mutation);
@@ -180,6 +203,7 @@ impl CommandContext<'_> {
     /// Changes a key of any database without publishing an event, for a command that publishes its
     /// events after all changes.
     pub(crate) fn apply(&mut self, db: u8, key: Key<'_>, change: Change<'_>) -> Done {
+        self.check_refusal()?;
         self.locked.change(&Mutation::Key { db, key, change }).map_err(Fail::from)
     }
 

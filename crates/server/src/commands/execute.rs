@@ -33,6 +33,7 @@ use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::reactor_state::{ReactorState, is_gated};
 use crate::engine::refusal::LOG_FAILED;
 use crate::engine::replication::Role;
+use crate::engine::reply_reservation::UnsentReply;
 use crate::engine::requests::RequestId;
 use crate::engine::running_scripts::FEW_KEYS;
 use crate::engine::server_state::ServerState;
@@ -191,6 +192,8 @@ impl<'a> ReactorContext<'a> {
         if self.record.has_news() {
             let tracking = session.details.tracking();
             let except = tracking.filter(|tracking| tracking.no_loop).map(|_| session.id);
+            // Replies to other clients are made while this one is not charged yet.
+            let _charge = UnsentReply::new(&self.shared.memory, reply.bytes());
             self.serve_blocked();
             self.send_invalidations(except);
         }

@@ -502,7 +502,9 @@ fn expire_found(cx: &mut CommandContext<'_>, names: &[Vec<u8>]) {
         let params = cx.locked.params();
         let (shared, reactor, now) = (cx.shared, &mut *cx.reactor, cx.now);
         let record = &mut Record::default();
-        return ReactorContext { shared, params, reactor, record, now }.expire_found(cx.db, names);
+        let replies = cx.reply.room();
+        let mut context = ReactorContext { shared, params, reactor, record, now, replies };
+        return context.expire_found(cx.db, names);
     }
     for name in names {
         let key = cx.key(name);

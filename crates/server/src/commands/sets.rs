@@ -37,8 +37,8 @@ impl Copies {
     }
 
     /// Whether a reply with the copied members has room for more.
-    pub(super) fn has_room(&self) -> bool {
-        self.bytes.len() <= REPLY_BYTES_MAX
+    pub(super) fn has_room(&self, reply: &ReplyWriter<'_>) -> bool {
+        self.bytes.len() <= REPLY_BYTES_MAX && reply.has_room_for(self.bytes.len())
     }
 
     pub(super) fn slices(&self) -> Slices<'_> {
@@ -448,7 +448,7 @@ fn sscan(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         let options = element_scan_options(args)?;
         next = set.scan(cursor, options.count, |member| {
             member.with_bytes(|bytes| {
-                if found.has_room() && options.accepts(bytes) {
+                if found.has_room(&cx.reply) && options.accepts(bytes) {
                     found.push(bytes);
                 }
             });

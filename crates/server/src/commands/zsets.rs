@@ -482,7 +482,7 @@ fn zscan(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         let options = element_scan_options(args)?;
         let mut text = Vec::new();
         next = zset.scan(cursor, options.count, |member, score| {
-            if found.has_room() && options.accepts(member) {
+            if found.has_room(&cx.reply) && options.accepts(member) {
                 text.clear();
                 double_text(score, &mut text);
                 found.push(member);

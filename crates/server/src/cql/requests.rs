@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use base::memory::LimitReached;
 use base::time::Now;
 use cql::error::CqlError;
 use cql::plan::prepared::{PreparedStatement, statement_id};
@@ -13,6 +14,7 @@ use wire::cql::{
     MalformedBody, Notes, Opcode, Parameters, Request, ResponseEncoder, Version, decode_request,
     decompress_body,
 };
+use wire::resp::SMALL_REPLY_BYTES;
 
 use super::auth::Credentials;
 use super::handshake::{DURABILITY, durability_of};
@@ -293,6 +295,12 @@ impl Requests<'_> {
             self.refuse(header, session.compression, &error, out);
             Gate::OPEN
         });
+        if let Err(reached) = self.check_reply(out.len() - start) {
+            // The request took effect, so its gate still applies.
+            out.truncate(start);
+            let error = CqlError::Overloaded(reached.to_string());
+            self.refuse(header, session.compression, &error, out);
+        }
         self.executed(RequestKind::of(header.opcode), ns);
         self.show(session, (header, body), ns, out.len() - start);
         let level = self.reactor.level(session.client.durability);
@@ -303,6 +311,15 @@ impl Requests<'_> {
                 self.refuse(header, session.compression, &log_failed(), out);
             }
         }
+    }
+
+    /// Checks for the memory of a response of this size with its copies: rows, message, output.
+    #[inline]
+    fn check_reply(&mut self, bytes: usize) -> std::result::Result<(), LimitReached> {
+        if bytes <= SMALL_REPLY_BYTES {
+            return Ok(());
+        }
+        self.reactor.accounts.buffers(ClientProtocol::Cql).check_answer(bytes)
     }
 
     /// Resumes a statement. When it is complete, its response is appended or parked.
@@ -841,7 +858,7 @@ impl Requests<'_> {
     pub(super) fn executor<'e>(&'e mut self, record: &'e mut Record) -> CqlExecutor<'e> {
         let now = self.reactor.time(self.params);
         let Requests { shared, params, reactor, cql, .. } = self;
-        let context = ReactorContext { shared, params, reactor, record, now };
+        let context = ReactorContext { shared, params, reactor, record, now, replies: None };
         CqlExecutor { context, statements: &cql.statements, defers: false }
     }
 

@@ -8,14 +8,11 @@ use std::sync::Arc;
 use base::memory::{LimitReached, LocalTracker, Tracker};
 
 use crate::config::MemoryTrackers;
+use crate::engine::reply_reservation::ANSWER_COPIES;
 use crate::protocol::ClientProtocol;
 
 /// Smaller buffers are not charged.
 const CHARGED_BYTES_MIN: usize = 16 * 1024;
-
-/// Copies of an HTTP response that exist while it is built: the command's reply, the content, the
-/// output.
-const ANSWER_COPIES: u64 = 3;
 
 /// Charges of one connection on top of its fixed cost. Moves with the connection between reactors.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,6 +26,11 @@ pub(crate) struct Charges {
 }
 
 impl Charges {
+    #[inline]
+    pub(crate) fn has_output(&self) -> bool {
+        self.output != 0
+    }
+
     /// Adds the bytes of keys watched by WATCH, which are charged like commands queued by MULTI.
     pub(crate) fn with_watched(self, bytes: u64) -> Charges {
         Charges { queued: self.queued + bytes, ..self }

@@ -25,6 +25,7 @@ use crate::engine::acl::Identity;
 use crate::engine::client_address::ClientAddress;
 use crate::engine::gate::Gate;
 use crate::engine::inbox::Inbox;
+use crate::engine::reply_reservation::UnsentReply;
 use crate::engine::requests::RequestId;
 
 const WAITING: u8 = 0;
@@ -38,6 +39,7 @@ pub(crate) struct BlockedReply {
     pub(crate) gate: Gate,
     /// The position of the request's changes, if there are any.
     pub(crate) written: Option<Gate>,
+    pub(crate) charge: Option<UnsentReply>,
 }
 
 /// A request that waits for keys.

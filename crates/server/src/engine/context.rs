@@ -3,6 +3,7 @@
 use base::time::Now;
 use reactor::ConnId;
 use store::Params;
+use wire::resp::ReplyRoom;
 
 use crate::engine::commit::Record;
 use crate::engine::gate::Gate;
@@ -18,6 +19,8 @@ pub(crate) struct ReactorContext<'a> {
     /// Buffers of the log record. Empty between units of work.
     pub(crate) record: &'a mut Record,
     pub(crate) now: Now,
+    /// Permission for large replies.
+    pub(crate) replies: Option<&'a ReplyRoom>,
 }
 
 impl ReactorContext<'_> {
@@ -30,6 +33,7 @@ impl ReactorContext<'_> {
             reactor: self.reactor,
             record: self.record,
             now: self.now,
+            replies: self.replies,
         }
     }
 

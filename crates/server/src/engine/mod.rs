@@ -63,6 +63,7 @@ pub(crate) mod records;
 pub(crate) mod refusal;
 pub(crate) mod replay;
 pub(crate) mod replication;
+pub(crate) mod reply_reservation;
 pub(crate) mod requests;
 pub(crate) mod role_change;
 pub(crate) mod room;

@@ -34,9 +34,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
 use std::sync::Arc;
 use store::{Params, ReadyKey};
+use wire::resp::SMALL_REPLY_BYTES;
 
 /// Time after which requests that gave up a wait for data run again.
 pub(crate) const RETRY_NS: u64 = 2_000_000;
+
+/// Share of the free memory that the replies of all connections may take before they wait.
+const OUTPUT_SHARE: u64 = 2;
 
 /// State of a reactor that commands use.
 #[derive(Debug)]
@@ -88,6 +92,8 @@ pub(crate) struct ReactorState {
     pub(crate) refuses_old: bool,
     /// Memory available to writes.
     pub(crate) room: Room,
+    /// See [`ReactorState::limit_output`].
+    output_pause_bytes: usize,
     /// Whether there was no memory for writes when the running script was admitted.
     pub(crate) has_no_room: bool,
     /// Time that the scripts of the running request have waited for others.
@@ -165,6 +171,7 @@ impl ReactorState {
             queue_age: QueueAge::default(),
             refuses_old: false,
             room: Room::new(&settings, &shared.memory),
+            output_pause_bytes: usize::MAX,
             has_no_room: false,
             script_wait_ns: 0,
             runs_script: false,
@@ -335,7 +342,20 @@ impl ReactorState {
     /// can request gigabytes.
     #[inline]
     pub(crate) fn output_pause_bytes(&self) -> usize {
-        usize::try_from(self.settings.internals.output_pause_bytes()).unwrap_or(usize::MAX)
+        self.output_pause_bytes
+    }
+
+    /// Sets the pending output of a connection above which its next request waits: less than the
+    /// option if all connections together could exceed what `memory-limit` leaves.
+    pub(crate) fn limit_output(&mut self, shared: &ServerState) {
+        let most = self.settings.internals.output_pause_bytes();
+        let connections = shared.links().connections().max(1) as u64;
+        let share = shared.memory.output.all.headroom_bytes() / OUTPUT_SHARE / connections;
+        let pause_bytes = most.min(share.max(SMALL_REPLY_BYTES as u64));
+        self.output_pause_bytes = usize::try_from(pause_bytes).unwrap_or(usize::MAX);
+        if self.index == 0 {
+            shared.links().limits().output_pause_bytes.set(pause_bytes);
+        }
     }
 
     /// Whether to serve a connection's next requests in a later turn, because its peer must read
@@ -501,6 +521,8 @@ impl ReactorState {
             ms => ms.saturating_mul(1_000_000),
         };
         self.noted = self.thresholds.or_slower_than(self.latency_ns);
+        self.output_pause_bytes =
+            usize::try_from(settings.internals.output_pause_bytes()).unwrap_or(usize::MAX);
         self.settings = settings;
         self.refresh_room(shared);
     }

@@ -114,6 +114,7 @@ impl ReactorHandler {
             message_bytes += pubsub.unmatched_bytes();
         }
         self.reactor.accounts.messages_hold(message_bytes as u64);
+        self.release_replies();
     }
 
     /// Runs the background work of this reactor, `hz` times a second.
@@ -138,6 +139,7 @@ impl ReactorHandler {
         self.account_memory();
         self.reactor.accounts.flush();
         self.reactor.refresh_room(&self.shared);
+        self.reactor.limit_output(&self.shared);
         self.cql.write_request_lines();
         if self.reactor.index == 0 {
             self.follow_members();

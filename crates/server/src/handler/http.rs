@@ -354,6 +354,7 @@ impl ReactorHandler {
                 reactor: &mut self.reactor,
                 record: &mut self.record,
                 now: self.now,
+                replies: Some(&self.http_replies),
             },
             statements: &self.statements,
             feeds: &self.feeds,

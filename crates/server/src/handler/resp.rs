@@ -322,6 +322,7 @@ impl ReactorHandler {
             reactor: &mut self.reactor,
             record: &mut self.record,
             now: self.now,
+            replies: Some(&self.resp_replies),
         };
         for (index, prepared) in self.prepared.iter().enumerate() {
             if context.reactor.is_spare && context.must_leave(session, prepared.id()) {
@@ -330,7 +331,8 @@ impl ReactorHandler {
             }
             let args = self.batch.get(index, input);
             let (gate_before, written_before) = (session.last_gate, session.last_write);
-            let mut reply = ReplyWriter::new(out.buffer(), session.protocol);
+            let mut reply =
+                ReplyWriter::new(out.buffer(), session.protocol).within(context.replies);
             let start = reply.mark();
             let gate = context.request(session, *prepared, args, reply.reborrow());
             if context.is_lost(gate) {

@@ -20,6 +20,7 @@ impl ReactorHandler {
         let started = self.begin_read(cx);
         self.reactor.stamp = started;
         self.reactor.backlog = None;
+        self.update_output_charge(session, out);
         let mut consumed = 0;
         let mut waits_for_keys = false;
         let next = loop {
@@ -69,6 +70,23 @@ impl ReactorHandler {
         Flow { consumed, next: self.hold_publisher(id, next) }
     }
 
+    /// Updates the charge for unread replies, of which the peer may have read some. Otherwise they
+    /// would still limit the size of the next reply.
+    #[inline]
+    fn update_output_charge(&mut self, session: &mut dyn Protocol, out: &Output) {
+        if session.charges().has_output() {
+            let output = out.pending_bytes() + session.kept_bytes().1;
+            let buffers = self.reactor.accounts.buffers(session.kind());
+            buffers.charge_output(session.charges_mut(), output);
+        }
+    }
+
+    /// Ends the reservations for replies, which are charged to their connections.
+    #[inline]
+    pub(super) fn release_replies(&self) {
+        let _ = (self.resp_replies.release(), self.http_replies.release());
+    }
+
     /// Charges the connection for its buffers. Ends the connection if there is no memory for its
     /// input.
     fn charge(
@@ -80,7 +98,9 @@ impl ReactorHandler {
         let (input, output) = session.kept_bytes();
         let (input, output) = (unread + input, out.pending_bytes() + output);
         let buffers = self.reactor.accounts.buffers(session.kind());
-        let reached = buffers.charge(session.charges_mut(), input, output).err()?;
+        let charged = buffers.charge(session.charges_mut(), input, output);
+        self.release_replies();
+        let reached = charged.err()?;
         Some(session.reject(self, &reached, out))
     }
 }

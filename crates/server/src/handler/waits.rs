@@ -159,6 +159,7 @@ impl ReactorHandler {
             session.leave_keys(&self.shared, &mut self.reactor);
             let write = |writer: &mut ReplyWriter<'_>| writer.out.extend_from_slice(&reply.bytes);
             self.end_wait_at(cx, session, level, write, out);
+            drop(reply.charge);
         }
     }
 
@@ -259,6 +260,7 @@ impl ReactorHandler {
                 Some(reply) => out.buffer().extend_from_slice(&reply),
             }
         }
+        self.reactor.accounts.resp().charge_output(&mut session.charges, out.pending_bytes());
         out.hold(level, session.last_gate.position());
         cx.resume(session.id);
         let mut published = self.shared.published[cx.index()].lock();

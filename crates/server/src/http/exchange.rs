@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use wire::http::{Method, Request, ResponseWriter, write_chunk, write_last_chunk};
-use wire::resp::{Args, JsonReply, JsonResults, JsonStrings, OwnedArgs, Protocol, ReplyWriter};
+use wire::resp::{
+    Args, JsonReply, JsonResults, JsonStrings, OwnedArgs, Protocol, ReplyRoom, ReplyWriter,
+};
 
 use super::access::Refusal;
 use super::cql::{PausedStatement, Statements};
@@ -247,7 +249,8 @@ impl Exchange<'_> {
                 json.begin(strings, results);
                 ReplyWriter::json(body, json)
             }
-        };
+        }
+        .within(context.replies);
         let start = reply.mark();
         let mut gate = run(context, &mut self.client, reply.reborrow());
         if let Some(wait) = self.client.wait.take() {
@@ -261,16 +264,21 @@ impl Exchange<'_> {
             reply.error("ERR blocking commands are not supported over HTTP");
             return Ok(CommandReply { gate: Gate::OPEN, status: 400 });
         }
+        let refusal = context.replies.and_then(ReplyRoom::release);
+        // An error of a transaction replaces the results of all its commands.
+        let refusal =
+            refusal.filter(|_| results == JsonResults::Elements || reply.is_error_since(start));
         if context.is_lost(gate) {
             context.reply_lost(&mut self.client, gate_before, start, &mut reply);
             gate = Gate::OPEN;
-        } else if let Err(reached) =
-            context.reactor.accounts.buffers(ClientProtocol::Http).check_answer(reply.out.len())
-        {
+        } else if let Some(reason) = refusal.or_else(|| {
+            let buffers = context.reactor.accounts.buffers(ClientProtocol::Http);
+            Some(buffers.check_answer(reply.out.len()).err()?.to_string())
+        }) {
             // The command took effect, so its gate still applies.
             reply.rewind(start);
             reply.out.shrink_to(SCRATCH_BYTES_KEPT_MAX);
-            reply.error(&format!("OOM {reached}"));
+            reply.error(&format!("OOM {reason}"));
             return Ok(CommandReply { gate, status: 503 });
         } else if reply.since(start).is_empty() {
             // SHUTDOWN has no reply.
@@ -292,7 +300,7 @@ impl Exchange<'_> {
         for word in words {
             args.push(word);
         }
-        let reply = ReplyWriter::new(content, Protocol::Resp2);
+        let reply = ReplyWriter::new(content, Protocol::Resp2).within(self.context.replies);
         self.context.run_as(&mut self.client, args.as_args(), reply, body)
     }
 

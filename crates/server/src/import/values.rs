@@ -33,7 +33,7 @@ pub(super) fn load(
 ) -> anyhow::Result<Vec<Vec<u8>>> {
     let (name, before_bytes, total_bytes) = (file.name(), file.before_bytes, file.total_bytes);
     let memory_bytes = machine_memory_bytes().unwrap_or(u64::MAX);
-    let limits = Limits { bytes_max: memory_bytes / 2, elements_max: usize::MAX };
+    let limits = Limits { bytes_max: memory_bytes / 2, elements_max: usize::MAX, ..Limits::NONE };
     let mut reader = FileReader::new(file.reader.by_ref())?.limited(limits);
     target.report.add_note(format!("{name}: RDB version {}", reader.version().number()));
     let mut functions = Vec::new();

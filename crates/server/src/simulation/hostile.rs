@@ -1,6 +1,7 @@
 //! Hostile clients: small requests that would exhaust memory, and peers that do not read their
 //! replies.
 
+use base::units::Limit;
 use reactor::SimClient;
 
 use super::pubsub_client::send;
@@ -373,6 +374,169 @@ fn a_large_collection_is_refused_while_its_reply_is_built() {
     for (command, key) in [("LLEN", "l"), ("SCARD", "s"), ("HLEN", "h"), ("ZCARD", "z")] {
         assert_eq!(ask(&mut world, &client, &[command, key]), ":8\r\n", "{key} is unchanged");
     }
+}
+
+/// Leaves `bytes` of `memory-limit`.
+fn leave(world: &World, bytes: u64) {
+    let server = &world.shared().memory.server;
+    server.set_limit(Limit::Bytes(server.current_bytes() + bytes));
+}
+
+/// The limits of the test above, by what `memory-limit` leaves: the connection stays open, and all
+/// reservations end.
+#[test]
+fn replies_follow_the_memory_limit() {
+    const VALUE_BYTES: usize = 40 << 10;
+    const FREE_BYTES: u64 = 400 << 10;
+    let mut world = world_with(&[("read-buffer-memory-limit", "0")]);
+    let client = world.sim().connect();
+    let value = "v".repeat(VALUE_BYTES);
+    for number in ["0", "1", "2", "3", "4", "5", "6", "7"] {
+        let element = format!("{number}{value}");
+        ask(&mut world, &client, &["RPUSH", "l", &element]);
+        ask(&mut world, &client, &["SADD", "s", &element]);
+        ask(&mut world, &client, &["HSET", "h", &element, &element]);
+        ask(&mut world, &client, &["ZADD", "z", number, &element]);
+        ask(&mut world, &client, &["APPEND", "big", &element]);
+        ask(&mut world, &client, &["SET", "value", &element]);
+    }
+    leave(&world, FREE_BYTES);
+    let requests = "LRANGE l 0 -1;LPOP l 8;RPOP l 7;LMPOP 1 l LEFT COUNT 8;SMEMBERS s;SUNION s;SINTER s;\
+        SDIFF s;SPOP s 7;SPOP s 8;SRANDMEMBER s 8;HGETALL h;HKEYS h;HRANDFIELD h 8;HRANDFIELD h 7;\
+        ZRANGE z 0 -1;ZREVRANGE z 0 -1;ZPOPMIN z 8;ZPOPMAX z 7;ZUNION 1 z;ZRANDMEMBER z 8;\
+        GET big;GETDEL big;GETRANGE big 0 -1;GETEX big PERSIST;MGET value value value value value value;\
+        SORT l BY nosort;DUMP big;DUMP h;HVALS h;\
+        EVAL_TABLE;EVAL_STRING;EVAL_CALL";
+    let script_table =
+        "local s = redis.call('GET', 'value') local t = {} for i = 1, 8 do t[i] = s end return t";
+    let script_string = "return string.rep(redis.call('GET', 'value'), 8)";
+    let script_call = "return redis.call('GET', 'big')";
+    let reply_max = usize::try_from(FREE_BYTES).unwrap();
+    for request in requests.split(';') {
+        let words: Vec<&str> = match request {
+            "EVAL_TABLE" => vec!["EVAL", script_table, "0"],
+            "EVAL_STRING" => vec!["EVAL", script_string, "0"],
+            "EVAL_CALL" => vec!["EVAL", script_call, "0"],
+            _ => request.split_whitespace().collect(),
+        };
+        let reply = ask(&mut world, &client, &words);
+        assert!(reply.starts_with("-OOM "), "{request}: {reply:.100}");
+        assert!(reply.len() < reply_max, "{request}");
+        assert_eq!(ask(&mut world, &client, &["PING"]), "+PONG\r\n", "{request}");
+        let reserved = world.shared().memory.output.all.current_bytes();
+        assert_eq!(reserved, 0, "{request}");
+    }
+    for (command, key) in [("LLEN", "l"), ("SCARD", "s"), ("HLEN", "h"), ("ZCARD", "z")] {
+        assert_eq!(ask(&mut world, &client, &[command, key]), ":8\r\n", "{key} is unchanged");
+    }
+    assert_eq!(
+        ask(&mut world, &client, &["STRLEN", "big"]),
+        format!(":{}\r\n", 8 * (VALUE_BYTES + 1))
+    );
+    ask(&mut world, &client, &["MULTI"]);
+    for _ in 0..8 {
+        ask(&mut world, &client, &["GET", "value"]);
+    }
+    let reply = ask(&mut world, &client, &["EXEC"]);
+    assert!(reply.starts_with("*8\r\n$40961\r\n"), "{reply:.60}");
+    assert!(reply.contains("-OOM memory limit of server reached"), "the last ones are refused");
+    assert!(reply.len() < reply_max);
+    assert_eq!(ask(&mut world, &client, &["GET", "value"]).len(), VALUE_BYTES + 11);
+}
+
+/// Clients that do not read, each with a reply within the limit, together stay below it.
+#[test]
+fn unread_replies_of_many_clients_follow_the_memory_limit() {
+    const FREE_BYTES: u64 = 1 << 20;
+    const CLIENTS: usize = 60;
+    let mut world = world_with(&[("read-buffer-memory-limit", "0")]);
+    let client = world.sim().connect();
+    ask(&mut world, &client, &["SET", "large", &"v".repeat(40 << 10)]);
+    ask(&mut world, &client, &["SET", "small", &"v".repeat(10 << 10)]);
+    let large: &[&str] = &["GET", "large"];
+    let small: &[&str] = &["GET", "small"];
+    let blocked: &[&str] = &["XREAD", "BLOCK", "0", "STREAMS", "stream", "$"];
+    for (request, times) in [(large, 10), (small, 100), (blocked, 1)] {
+        let greedy: Vec<SimClient> = (0..CLIENTS).map(|_| world.sim().connect()).collect();
+        run(&mut world);
+        leave(&world, FREE_BYTES);
+        // The next tick shares what is left among the connections.
+        world.advance(SECOND_NS);
+        run(&mut world);
+        for client in &greedy {
+            client.set_window(0);
+            for _ in 0..times {
+                send(client, request);
+            }
+            run(&mut world);
+        }
+        if times == 1 {
+            ask(&mut world, &client, &["XADD", "stream", "*", "f", &"v".repeat(40 << 10)]);
+        }
+        let server = &world.shared().memory.server;
+        let (held, limit) = (server.current_bytes(), server.limit_bytes().unwrap());
+        assert!(held > limit - FREE_BYTES / 2, "{request:?}: {held} of {limit}");
+        assert!(held < limit + FREE_BYTES / 4, "{request:?}: {held} of {limit}");
+        assert_eq!(ask(&mut world, &client, &["PING"]), "+PONG\r\n");
+        for client in &greedy {
+            client.reset();
+        }
+        world.shared().memory.server.set_limit(Limit::None);
+        world.advance(SECOND_NS);
+        run(&mut world);
+    }
+}
+
+/// A payload of RESTORE for a string of `len` bytes that are equal: 88 of them for one of input.
+fn compressed_payload(len: usize) -> Vec<u8> {
+    const COPY_BYTES: usize = 264;
+    let mut compressed = vec![0, b'v'];
+    let copies = (len - 1) / COPY_BYTES;
+    assert_eq!(1 + copies * COPY_BYTES, len, "one literal, then whole copies");
+    compressed.extend_from_slice(&[0xe0, 0xff, 0].repeat(copies));
+    let mut payload = vec![0, 0xc3];
+    for number in [compressed.len(), len] {
+        payload.push(0x80);
+        payload.extend_from_slice(&u32::try_from(number).unwrap().to_be_bytes());
+    }
+    payload.extend_from_slice(&compressed);
+    wire::rdb::end_payload(&mut payload, wire::rdb::Version::WRITTEN);
+    payload
+}
+
+/// The size of a compressed string is checked before it is decompressed, against all that limits
+/// it.
+#[test]
+fn a_compressed_string_is_limited_before_it_is_decompressed() {
+    const LEN: usize = 1 + 8_000 * 264;
+    let mut world = world_with(&[("read-buffer-memory-limit", "0")]);
+    let client = world.sim().connect();
+    let payload = compressed_payload(LEN);
+    let restore = |world: &mut World| {
+        let words: [&[u8]; 5] = [b"RESTORE", b"k", b"0", &payload, b"REPLACE"];
+        let mut request = Vec::new();
+        wire::resp::encode_request(&words, &mut request);
+        client.send(&request);
+        run(world);
+        String::from_utf8(client.received()).unwrap()
+    };
+    assert_eq!(restore(&mut world), "+OK\r\n");
+    let configure = |world: &mut World, name: &str, value: &str| {
+        let admin = world.sim().connect();
+        assert_eq!(ask(world, &admin, &["CONFIG", "SET", name, value]), "+OK\r\n");
+    };
+    configure(&mut world, "proto-max-bulk-len", "2mb");
+    let too_long = "-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n";
+    assert_eq!(restore(&mut world), too_long);
+    configure(&mut world, "proto-max-bulk-len", "512mb");
+    configure(&mut world, "elements-per-command-max", "4000");
+    assert!(restore(&mut world).contains("elements-per-command-max"), "4,000 times 512 bytes");
+    configure(&mut world, "elements-per-command-max", "5000");
+    assert_eq!(restore(&mut world), "+OK\r\n");
+    leave(&world, 2 * LEN as u64);
+    world.advance(SECOND_NS);
+    run(&mut world);
+    assert!(restore(&mut world).starts_with("-OOM "), "it would be there four times");
 }
 
 #[test]

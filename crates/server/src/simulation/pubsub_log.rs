@@ -82,6 +82,7 @@ impl Hand<'_> {
             reactor: &mut self.reactor,
             record: &mut self.record,
             now,
+            replies: None,
         };
         let mut out = Vec::new();
         let reply = ReplyWriter::new(&mut out, self.session.protocol);

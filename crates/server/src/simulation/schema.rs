@@ -45,6 +45,7 @@ fn change(world: &mut World, text: &str) -> Result<(Option<Event>, Gate), CqlErr
         reactor: &mut ReactorState::new(&shared, 0),
         record: &mut Record::default(),
         now,
+        replies: None,
     };
     let mut executor = CqlExecutor { context, statements: &statements, defers: false };
     executor.commit_schema_change(&parse(text).unwrap().statement, Some("k"), None)

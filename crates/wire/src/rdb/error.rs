@@ -23,6 +23,8 @@ pub enum RdbError {
     Unsupported { offset: u64, what: String },
     #[error("a value has more bytes than allowed, at offset {offset}")]
     TooLarge { offset: u64 },
+    #[error("a string is longer than allowed, at offset {offset}")]
+    TooLong { offset: u64 },
     #[error("a value has more elements than allowed, at offset {offset}")]
     TooMany { offset: u64 },
     #[error("wrong checksum: the file is damaged")]

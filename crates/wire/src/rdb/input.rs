@@ -20,13 +20,16 @@ const ELEMENT_BYTES: u64 = 8;
 pub struct Limits {
     /// Bytes of its strings together.
     pub bytes_max: u64,
+    /// Bytes of each string.
+    pub string_bytes_max: u64,
     /// Strings of a collection.
     pub elements_max: usize,
 }
 
 impl Limits {
     /// Only the input limits a value.
-    pub const NONE: Limits = Limits { bytes_max: u64::MAX, elements_max: usize::MAX };
+    pub const NONE: Limits =
+        Limits { bytes_max: u64::MAX, string_bytes_max: u64::MAX, elements_max: usize::MAX };
 }
 
 /// A length, or the encoding of a string that has none.
@@ -45,6 +48,7 @@ pub(super) struct Input<R> {
     room_bytes: u64,
     /// Bytes that a copy may have.
     copied_max: u64,
+    string_bytes_max: u64,
     elements_max: usize,
     /// A compressed string.
     compressed: Vec<u8>,
@@ -55,13 +59,14 @@ pub(super) struct Input<R> {
 impl<R: Read> Input<R> {
     pub(super) fn new(from: R) -> Input<R> {
         let checksum = Checksum::new();
-        let Limits { bytes_max, elements_max } = Limits::NONE;
+        let Limits { bytes_max, string_bytes_max, elements_max } = Limits::NONE;
         Input {
             from,
             offset: 0,
             checksum,
             room_bytes: bytes_max,
             copied_max: bytes_max,
+            string_bytes_max,
             elements_max,
             compressed: Vec::new(),
             copied: None,
@@ -82,6 +87,7 @@ impl<R: Read> Input<R> {
     pub(super) fn limit(&mut self, limits: Limits) {
         self.room_bytes = limits.bytes_max;
         self.copied_max = limits.bytes_max;
+        self.string_bytes_max = limits.string_bytes_max;
         self.elements_max = limits.elements_max;
     }
 
@@ -181,12 +187,21 @@ impl<R: Read> Input<R> {
         Ok(())
     }
 
+    /// Fails if a string of a value is longer than allowed. Called before its bytes are read or
+    /// decompressed.
+    fn take_string(&mut self, bytes: u64) -> Result<(), RdbError> {
+        if bytes > self.string_bytes_max {
+            return Err(RdbError::TooLong { offset: self.offset });
+        }
+        self.take_room(bytes)
+    }
+
     /// Appends a string in its decoded form.
     // Source: Redis 7.2 `rdb.c`, `rdbGenericLoadStringObject`
     pub(super) fn string(&mut self, out: &mut Vec<u8>) -> Result<(), RdbError> {
         let number = match self.length()? {
             Length::Plain(len) => {
-                self.take_room(len)?;
+                self.take_string(len)?;
                 return self.bytes(len, out);
             }
             Length::Encoded(0) => i32::from(i8::from_le_bytes(self.array()?)),
@@ -204,7 +219,7 @@ impl<R: Read> Input<R> {
 
     fn compressed(&mut self, out: &mut Vec<u8>) -> Result<(), RdbError> {
         let (compressed_len, len) = (self.number()?, self.number()?);
-        self.take_room(len)?;
+        self.take_string(len)?;
         // A longer one would only be there to fill the memory.
         if compressed_len > len.saturating_add(len / 32 + LZF_EXCESS_BYTES) {
             return Err(self.malformed("a compressed string that is longer than the string"));

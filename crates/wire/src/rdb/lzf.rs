@@ -36,9 +36,12 @@ pub(super) fn decode(mut input: &[u8], len: usize, out: &mut Vec<u8>) -> Result<
             let count = count + 2;
             let from = out.len().checked_sub(distance).filter(|from| *from >= start);
             let from = from.filter(|_| count <= room).ok_or(Malformed)?;
-            // Source and target may overlap: a byte may be one that this copy has written.
-            for at in from..from + count {
-                out.push(out[at]);
+            // Source and target may overlap: what follows `from` repeats after `distance` bytes, so
+            // that each block can be twice as long as the one before.
+            let end = out.len() + count;
+            while out.len() < end {
+                let block = (end - out.len()).min(out.len() - from);
+                out.extend_from_within(from..from + block);
             }
         }
     }
@@ -84,7 +87,29 @@ mod tests {
         check(b"\x00a", usize::MAX, None);
     }
 
+    /// Copies byte by byte, as the specification describes it.
+    fn copied(text: &[u8], distance: usize, count: usize) -> Vec<u8> {
+        let mut out = text.to_vec();
+        for _ in 0..count {
+            out.push(out[out.len() - distance]);
+        }
+        out
+    }
+
     proptest! {
+        #[test]
+        fn copies_repeat_what_they_overlap(
+            text in proptest::collection::vec(any::<u8>(), 1..32),
+            distance in 1usize..32,
+            count in 9usize..=COPY_BYTES_MAX,
+        ) {
+            let distance = distance.min(text.len());
+            let literal = u8::try_from(text.len() - 1).unwrap();
+            let copy = [0xe0, u8::try_from(count - 9).unwrap(), u8::try_from(distance - 1).unwrap()];
+            let input = [&[literal], &text[..], &copy].concat();
+            check(&input, text.len() + count, Some(&copied(&text, distance, count)));
+        }
+
         #[test]
         fn any_bytes_are_decoded_or_refused(
             input in proptest::collection::vec(any::<u8>(), 0..60),

@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn limits(bytes_max: u64, elements_max: usize) -> Limits {
-        Limits { bytes_max, elements_max }
+        Limits { bytes_max, elements_max, ..Limits::NONE }
     }
 
     #[test]

@@ -125,6 +125,23 @@ impl JsonReply {
         self.end_value(out);
     }
 
+    /// An upper bound of the bytes that [`JsonReply::string`] appends. O(N).
+    pub(super) fn string_bytes_max(&self, bytes: &[u8]) -> usize {
+        match self.strings {
+            JsonStrings::Base64 => bytes.len().div_ceil(3) * 4,
+            // An escape has up to six bytes, and U+FFFD for a byte that is not UTF-8 three.
+            JsonStrings::Text => bytes
+                .iter()
+                .map(|byte| match byte {
+                    0..b' ' | 0x7f => 6,
+                    0x80.. => 3,
+                    b'"' | b'\\' => 2,
+                    _ => 1,
+                })
+                .sum(),
+        }
+    }
+
     /// A number or `null`.
     pub(super) fn literal(&mut self, text: &[u8], out: &mut Vec<u8>) {
         self.begin_value(out);

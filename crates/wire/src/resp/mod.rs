@@ -20,6 +20,7 @@ mod long_double;
 mod number;
 mod reply;
 mod request;
+mod room;
 
 pub use batch::{Args, ArgsIter, OwnedArgs, RequestBatch, Span};
 pub use client::{REPLY_DEPTH_MAX, Reply, decode_reply, encode_request, reply_len};
@@ -30,3 +31,4 @@ pub use long_double::LongDouble;
 pub use number::{double_text, parse_f64, parse_i64_strict, parse_range_end};
 pub use reply::{Counted, Protocol, ReplyForm, ReplyMark, ReplyWriter};
 pub use request::RequestDecoder;
+pub use room::{ReplyMemory, ReplyRoom, SMALL_REPLY_BYTES};

@@ -2,6 +2,7 @@
 
 use super::json::JsonReply;
 use super::number::double_text;
+use super::room::{ReplyRoom, SMALL_REPLY_BYTES};
 
 /// The version of RESP on a connection: 2 until HELLO 3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,6 +28,8 @@ pub struct ReplyWriter<'a> {
     json: Option<&'a mut JsonReply>,
     /// Where the reply begins in `out`.
     start: usize,
+    /// Permission to grow; `None`: without a limit.
+    room: Option<&'a ReplyRoom>,
 }
 
 /// The form in which a writer writes: see [`ReplyWriter::take_form`].
@@ -56,20 +59,68 @@ impl<'a> ReplyWriter<'a> {
     #[inline]
     pub fn new(out: &'a mut Vec<u8>, protocol: Protocol) -> Self {
         let start = out.len();
-        Self { out, protocol, json: None, start }
+        Self { out, protocol, json: None, start, room: None }
     }
 
     /// A writer of JSON that appends to `out`. Call [`JsonReply::begin`] before each reply.
     pub fn json(out: &'a mut Vec<u8>, json: &'a mut JsonReply) -> Self {
         let start = out.len();
-        Self { out, protocol: Protocol::Resp2, json: Some(json), start }
+        Self { out, protocol: Protocol::Resp2, json: Some(json), start, room: None }
+    }
+
+    /// Makes the reply ask for memory when it grows beyond [`SMALL_REPLY_BYTES`]. An element for
+    /// which there is none is left out: see [`ReplyWriter::has_room`].
+    #[inline]
+    #[must_use]
+    pub fn within(self, room: Option<&'a ReplyRoom>) -> Self {
+        ReplyWriter { room, ..self }
+    }
+
+    /// What [`ReplyWriter::within`] set.
+    pub fn room(&self) -> Option<&'a ReplyRoom> {
+        self.room
+    }
+
+    /// Whether the reply may be this large, and no element was left out since the last rewind.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.has_room_for(0)
+    }
+
+    /// Why the reply has no room.
+    pub fn refusal(&self) -> Option<String> {
+        self.room.and_then(ReplyRoom::refusal)
+    }
+
+    /// Whether the reply may have `more` bytes.
+    #[inline]
+    pub fn has_room_for(&self, more: usize) -> bool {
+        self.room.is_none_or(|room| room.admits(self.bytes() + more))
+    }
+
+    /// Whether an element may be written. A small one always: callers ask between small elements.
+    #[inline]
+    fn admits(&self, bytes: &[u8]) -> bool {
+        bytes.len() <= SMALL_REPLY_BYTES || self.admits_large(bytes)
+    }
+
+    #[cold]
+    fn admits_large(&self, bytes: &[u8]) -> bool {
+        let more = self.json.as_ref().map_or(bytes.len(), |json| json.string_bytes_max(bytes));
+        self.has_room_for(more)
     }
 
     /// The same writer for a shorter time.
     #[inline]
     pub fn reborrow(&mut self) -> ReplyWriter<'_> {
         let json = self.json.as_deref_mut();
-        ReplyWriter { out: &mut *self.out, protocol: self.protocol, json, start: self.start }
+        ReplyWriter {
+            out: &mut *self.out,
+            protocol: self.protocol,
+            json,
+            start: self.start,
+            room: self.room,
+        }
     }
 
     /// Makes this a writer of RESP until [`ReplyWriter::restore_form`]. Returns the form to restore.
@@ -132,6 +183,9 @@ impl<'a> ReplyWriter<'a> {
         if let Some(json) = &mut self.json {
             json.rewind(mark.json);
         }
+        if let Some(room) = self.room {
+            room.forget_refusal();
+        }
     }
 
     /// Begins the elements of an array whose number is not known yet.
@@ -175,6 +229,9 @@ impl<'a> ReplyWriter<'a> {
 
     /// `+text`; CR and LF in the text become spaces.
     pub fn simple(&mut self, text: &str) {
+        if !self.admits(text.as_bytes()) {
+            return;
+        }
         if let Some(json) = &mut self.json {
             return json.status(text.as_bytes(), self.out);
         }
@@ -189,6 +246,9 @@ impl<'a> ReplyWriter<'a> {
 
     /// [`Self::error`] of a text that quotes bytes.
     pub fn error_bytes(&mut self, text: &[u8]) {
+        if !self.admits(text) {
+            return;
+        }
         if let Some(json) = &mut self.json {
             return json.error(text, self.out);
         }
@@ -213,6 +273,9 @@ impl<'a> ReplyWriter<'a> {
     /// `$length`, then the bytes.
     #[inline]
     pub fn bulk(&mut self, bytes: &[u8]) {
+        if !self.admits(bytes) {
+            return;
+        }
         if let Some(json) = &mut self.json {
             return json.string(bytes, self.out);
         }
@@ -313,6 +376,9 @@ impl<'a> ReplyWriter<'a> {
 
     /// `,1.5`, the text of a number; in RESP2 a bulk string.
     pub fn number_text(&mut self, text: &[u8]) {
+        if !self.admits(text) {
+            return;
+        }
         match self.protocol {
             Protocol::Resp2 => self.bulk(text),
             Protocol::Resp3 => self.text_line(b',', text),
@@ -332,6 +398,9 @@ impl<'a> ReplyWriter<'a> {
     ///
     /// Panics if the format is not three bytes long.
     pub fn verbatim(&mut self, format: &str, text: &[u8]) {
+        if !self.admits(text) {
+            return;
+        }
         let &[a, b, c] = format.as_bytes() else { panic!("a format has three letters") };
         match self.protocol {
             Protocol::Resp2 => self.bulk(text),
@@ -341,6 +410,9 @@ impl<'a> ReplyWriter<'a> {
 
     /// `(digits`, an integer of any size; in RESP2 a bulk string.
     pub fn big_number(&mut self, digits: &str) {
+        if !self.admits(digits.as_bytes()) {
+            return;
+        }
         match self.protocol {
             Protocol::Resp2 => self.bulk(digits.as_bytes()),
             Protocol::Resp3 => self.text_line(b'(', digits.as_bytes()),

@@ -7,12 +7,13 @@ use wire::resp::Args;
 
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{
-    CommandContext, NO_MEMORY, TOO_MANY_ELEMENTS, copy_cost, integer, is_option,
+    CommandContext, NO_MEMORY, SCANNED_BYTES, TOO_MANY_ELEMENTS, copy_cost, integer, is_option,
 };
 use crate::commands::fail::Fail;
 use crate::config::KeyEvent;
 use crate::engine::rdb::{Storable, Unsupported, put_value, written_type};
 use crate::engine::records::RECORD_BYTES_MAX;
+use crate::engine::room::COPIES;
 
 const BUSY_KEY: Fail = Fail::text("BUSYKEY Target key name already exists.");
 const BAD_FOOTER: Fail = Fail::text("ERR DUMP payload version or checksum are wrong");
@@ -44,6 +45,9 @@ fn dump(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if !matches!(value, Value::String(_)) {
         cx.spend(value.len())?;
     }
+    // The payload, and its copy in the reply.
+    let bytes = cx.locked.memory_bytes(cx.db, cx.key(args.get(1))).unwrap_or(0);
+    cx.check_more(bytes.saturating_mul(2))?;
     let mut payload = vec![written as u8];
     put_value(&mut payload, &value);
     end_payload(&mut payload, written.version());
@@ -146,16 +150,24 @@ fn restore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 /// Decodes a payload whose value may be stored.
 fn decode(cx: &CommandContext<'_>, payload: &[u8]) -> Result<Storable, Fail> {
     let free_bytes = cx.reactor.room.used_bytes_max.saturating_sub(cx.shared.used_bytes());
-    let bytes_max = free_bytes.min(RECORD_BYTES_MAX as u64);
+    let memory_bytes_max = (free_bytes / COPIES).min(RECORD_BYTES_MAX as u64);
     let elements_max = match cx.reactor.settings.elements_max() {
         0 => usize::MAX,
-        count => count,
+        count => count.saturating_sub(cx.elements.get()),
     };
-    let decoded = decode_payload(payload, Limits { bytes_max, elements_max });
-    let value = decoded.map_err(|error| match error {
+    // A compressed string may be 88 times as long as its payload.
+    let work_bytes_max = elements_max.saturating_mul(SCANNED_BYTES) as u64;
+    let limits = Limits {
+        bytes_max: memory_bytes_max.min(work_bytes_max),
+        string_bytes_max: cx.reactor.settings.proto_max_bulk_len_bytes,
+        elements_max,
+    };
+    let too_large = if work_bytes_max < memory_bytes_max { TOO_MANY_ELEMENTS } else { NO_MEMORY };
+    let value = decode_payload(payload, limits).map_err(|error| match error {
         PayloadError::Footer => BAD_FOOTER,
-        PayloadError::Value(RdbError::TooLarge { .. }) => Fail::text(NO_MEMORY),
+        PayloadError::Value(RdbError::TooLarge { .. }) => Fail::text(too_large),
         PayloadError::Value(RdbError::TooMany { .. }) => Fail::text(TOO_MANY_ELEMENTS),
+        PayloadError::Value(RdbError::TooLong { .. }) => Fail::from(StoreError::TooLong),
         PayloadError::Value(_) => BAD_FORMAT,
     })?;
     cx.spend(value.len().saturating_mul(kind_of(&value).map_or(1, copy_cost)))?;

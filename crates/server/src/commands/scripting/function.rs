@@ -189,7 +189,8 @@ fn restore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     }
     let old = libraries(cx);
     let (mut new, replace) = begin_restore(&old, args.try_get(3))?;
-    let limits = Limits { bytes_max: BYTES_MAX as u64, elements_max: LIBRARIES_MAX };
+    let limits =
+        Limits { bytes_max: BYTES_MAX as u64, elements_max: LIBRARIES_MAX, ..Limits::NONE };
     let texts = wire::rdb::decode_functions(args.get(2), limits);
     let texts = texts.map_err(|error| refused_payload(&error))?;
     let shared = cx.shared;

@@ -7,7 +7,7 @@ use mlua::{Lua, LuaString, Table, Value};
 use wire::resp::{Protocol, ReplyWriter};
 
 use super::stack::Stack;
-use crate::commands::context::reply_has_room;
+use crate::commands::context::check_room;
 use crate::commands::fail::Fail;
 
 /// Depth of tables in a script's result. Deeper ones are an error, as in Redis at the limit of its
@@ -191,6 +191,8 @@ pub(super) struct ResultWriter<'w, 'r> {
 /// Why a result cannot be written.
 #[derive(Debug)]
 pub(super) enum WriteError {
+    /// There is no room for the reply.
+    Refused(Fail),
     TooLarge,
     Lua(mlua::Error),
 }
@@ -204,6 +206,7 @@ impl From<mlua::Error> for WriteError {
 impl From<WriteError> for Fail {
     fn from(error: WriteError) -> Fail {
         match error {
+            WriteError::Refused(fail) => fail,
             WriteError::TooLarge => Fail::text("ERR reply is too large"),
             WriteError::Lua(error) => Fail::owned(format!("ERR {error}")),
         }
@@ -212,7 +215,8 @@ impl From<WriteError> for Fail {
 
 impl ResultWriter<'_, '_> {
     pub(super) fn write(&mut self, value: &Value, depth: usize) -> Result<(), WriteError> {
-        if !reply_has_room(self.reply) || self.values_left == 0 {
+        check_room(self.reply).map_err(WriteError::Refused)?;
+        if self.values_left == 0 {
             return Err(WriteError::TooLarge);
         }
         self.values_left -= 1;

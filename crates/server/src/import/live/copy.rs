@@ -58,7 +58,7 @@ impl<'a> Copier<'a> {
     ) -> Result<(u64, u64), Failure> {
         let bytes_max = machine_memory_bytes().map_or(VALUE_BYTES_MAX, |bytes| bytes / 4);
         let bytes_max = bytes_max.min(VALUE_BYTES_MAX);
-        let limits = Limits { bytes_max, elements_max: VALUE_ELEMENTS_MAX };
+        let limits = Limits { bytes_max, elements_max: VALUE_ELEMENTS_MAX, ..Limits::NONE };
         let mut reader = FileReader::new(from)?.limited(limits).keeping_payloads();
         let mut stream_db = 0;
         loop {

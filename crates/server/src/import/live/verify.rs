@@ -25,7 +25,7 @@ const SCAN_COUNT: &[u8] = b"256";
 const BATCHES_MAX: usize = 8;
 const DIFFERENCES_SHOWN: u64 = 100;
 /// As in a copy.
-const LIMITS: Limits = Limits { bytes_max: 4 << 30, elements_max: 1 << 28 };
+const LIMITS: Limits = Limits { bytes_max: 4 << 30, elements_max: 1 << 28, ..Limits::NONE };
 /// Two requests do not arrive at the same time; only servers before Redis 7.0 need this.
 const TTL_MS_DIFFERENCE_MAX: u64 = 5000;
 

@@ -163,6 +163,7 @@ impl Server {
             reactor: &mut self.reactor,
             record: &mut self.record,
             now: self.now,
+            replies: None,
         };
         let mut next = 0;
         while next < STRIPES {
@@ -261,6 +262,7 @@ impl Server {
             reactor: &mut self.reactor,
             record: &mut self.record,
             now,
+            replies: None,
         };
         CqlExecutor { context, statements: &self.statements, defers: false }
     }
@@ -280,6 +282,7 @@ impl Server {
             reactor: &mut self.reactor,
             record: &mut self.record,
             now: self.now,
+            replies: None,
         };
         let reply = ReplyWriter::new(&mut out, self.resp.protocol);
         context.request(&mut self.resp, prepared, args, reply);
