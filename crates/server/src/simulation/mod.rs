@@ -45,6 +45,7 @@ mod http_routes;
 mod http_users;
 mod hub;
 mod hub_merge;
+mod lasting;
 mod linear;
 mod members;
 mod model;
@@ -62,6 +63,7 @@ mod restart;
 mod restore;
 mod roles;
 mod schema;
+mod secrets;
 mod slow_disk;
 mod spare;
 mod sync_disk;
@@ -69,6 +71,7 @@ mod tests;
 mod timeseries;
 mod tracking;
 mod users;
+mod ways_in;
 mod world;
 
 // For tests of modules that do not depend on the log.
