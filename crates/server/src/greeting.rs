@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::config::{Endpoint, Settings};
+use crate::engine::acl::Users;
 use crate::protocol::ClientProtocol;
 
 /// Returns the text. `addresses`: of the listeners, in the order of the endpoints.
 // Writing to a `String` cannot fail, hence `let _`.
-pub(crate) fn greeting(settings: &Settings, addresses: &[SocketAddr]) -> String {
+pub(crate) fn greeting(settings: &Settings, users: &Users, addresses: &[SocketAddr]) -> String {
+    let needs_password = |protocol| !users.admit_without_password(settings.authority(protocol));
     let open: Vec<(Endpoint, SocketAddr)> = settings
         .endpoints()
         .zip(addresses)
@@ -26,7 +28,7 @@ pub(crate) fn greeting(settings: &Settings, addresses: &[SocketAddr]) -> String 
     // The first commands work without further tools.
     if let Some((is_tls, address)) = of(ClientProtocol::Http) {
         let url = http_url(is_tls, address);
-        let user = if settings.requirepass.is_set() { " -u default" } else { "" };
+        let user = if needs_password(ClientProtocol::Http) { " -u default" } else { "" };
         let _ = writeln!(text, "  curl{user} {url}/set/greeting/hello");
         let _ = writeln!(text, "  curl{user} {url}/get/greeting");
     }
@@ -37,14 +39,14 @@ pub(crate) fn greeting(settings: &Settings, addresses: &[SocketAddr]) -> String 
             ip => format!(" -h {ip}"),
         };
         let tls = if is_tls { " --tls" } else { "" };
-        let password = if settings.requirepass.is_set() { " --askpass" } else { "" };
+        let password = if needs_password(ClientProtocol::Resp) { " --askpass" } else { "" };
         let port = address.port();
         let _ = writeln!(text, "  redis-cli{host} -p {port}{tls}{password} SET greeting hello");
     }
     if let Some((is_tls, address)) = of(ClientProtocol::Cql) {
         tools.push("cqlsh: pipx install cqlsh");
         let tls = if is_tls { " --ssl" } else { "" };
-        let user = if settings.cql_clients_authenticate() { " -u cassandra" } else { "" };
+        let user = if needs_password(ClientProtocol::Cql) { " -u cassandra" } else { "" };
         let (host, port) = (address.ip(), address.port());
         let _ = writeln!(text, "  cqlsh {host} {port}{tls}{user} -e 'DESCRIBE KEYSPACES'");
     }
@@ -89,13 +91,19 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 mod tests {
     use super::*;
     use crate::config::Password;
+    use crate::engine::acl::{DEFAULT_USER, User};
 
     fn check(change: impl FnOnce(&mut Settings), expected: &[&str]) {
         let mut settings = Settings::default();
         change(&mut settings);
         let addresses: Vec<SocketAddr> =
             settings.endpoints().filter_map(|endpoint| endpoint.place.address()).collect();
-        let text = greeting(&settings, &addresses);
+        let mut default = User::new(DEFAULT_USER.as_bytes(), true);
+        default.is_on = true;
+        (default.root.has_all_keys, default.root.has_all_commands) = (true, true);
+        let mut users = Users::new(default);
+        users.set_default_passwords(&settings.passwords()).unwrap();
+        let text = greeting(&settings, &users, &addresses);
         let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
         let (first, last) = (lines[0], lines[lines.len() - 1]);
         assert_eq!(first, "Myriad is ready. In another terminal:");

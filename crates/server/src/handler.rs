@@ -289,7 +289,8 @@ impl Handler for ReactorHandler {
         let mut row = connection.row(self.reactor.index, at, &self.shared.request_kinds);
         row.remote = remote;
         row.is_tls = endpoint.is_tls;
-        let must_authenticate = connection.must_authenticate(&self.reactor.settings);
+        let must_authenticate =
+            connection.must_authenticate(&self.reactor.settings, &self.shared.acl);
         if must_authenticate && !connection.is_authenticated() {
             self.newcomers.push(id, at);
         }

@@ -51,7 +51,8 @@ use crate::engine::stalls::Stalls;
 use crate::engine::transfers::Transfers;
 use crate::engine::write_clock::WriteClock;
 use crate::engine::{
-    clock, import_mode, migration_threads, snapshot_taker, stall_detector, transfer_thread,
+    clock, import_mode, migration_threads, protection, snapshot_taker, stall_detector,
+    transfer_thread,
 };
 use crate::greeting::greeting;
 use crate::handler::{ReactorHandler, Session, State, history};
@@ -87,6 +88,7 @@ pub(crate) fn run(
 ) -> anyhow::Result<()> {
     config.validate()?;
     let settings = config.settings().clone();
+    let users = load_users(&settings).map_err(|conflict| config.conflict(conflict))?;
     reactor::block_signals().context("could not block signals")?;
     let dir = settings.dir.display().to_string();
     let disk: Arc<dyn Disk> = Arc::new(
@@ -94,7 +96,6 @@ pub(crate) fn run(
             .with_context(|| format!("could not open data directory {dir}"))?,
     );
     let reactors = ReactorCount { regular: settings.reactor_count(), has_spare: true };
-    let users = load_users(&settings).map_err(|conflict| config.conflict(conflict))?;
     let started = clock::now();
     let tls = open_tls(&settings).map_err(|conflict| config.conflict(conflict))?;
     let sockets = bind_all(&settings)?;
@@ -271,20 +272,8 @@ fn random_hex() -> String {
 /// Loads the users, and checks that other machines cannot use the server without a password.
 pub(crate) fn load_users(settings: &Settings) -> Result<Users, Conflict> {
     let users = load_at_start(settings).map_err(|report| Conflict::new("aclfile", report))?;
-    let open = settings.endpoints().find(|endpoint| !endpoint.place.is_local());
-    match open {
-        Some(Endpoint { option, place, .. })
-            if settings.protected_mode && users.default_user().is_open() =>
-        {
-            let reason = format!(
-                "{place} can be reached from other machines and the default user of {} needs no \
-                 password: give it one, listen on 127.0.0.1 only, or set protected-mode to no",
-                settings.aclfile.display()
-            );
-            Err(Conflict::new(option, reason))
-        }
-        _ => Ok(users),
-    }
+    protection::check(settings, &users)?;
+    Ok(users)
 }
 
 /// Loads the certificates for TLS listeners; `None` without such listeners.
@@ -480,7 +469,7 @@ fn announce(group: &Group<Mail>, shared: &ServerState) -> anyhow::Result<()> {
     }
     let mut text = format!("ready {}\n", listeners.join(" "));
     if std::io::stdout().is_terminal() {
-        text.push_str(&greeting(&settings, &addresses));
+        text.push_str(&greeting(&settings, &shared.acl.users(), &addresses));
     }
     messages::print(&text);
     let reactors = shared.reactors.regular;

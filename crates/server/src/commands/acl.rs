@@ -8,6 +8,7 @@ mod access;
 mod categories;
 mod check;
 mod file;
+mod lasting;
 mod log;
 mod rules;
 mod users;
@@ -19,12 +20,13 @@ use super::command::{Command, Done, Flags, Group};
 use super::context::{CommandContext, integer};
 use super::fail::{Fail, too_many_arguments};
 use super::help;
-use super::registry::REGISTRY;
+use super::registry::{REGISTRY, is_secret_of_inner};
 use crate::engine::acl::User;
 
 pub(super) use access::{check_in_script, may_run, note_failed_login, recheck};
 pub(crate) use check::check;
 pub(crate) use file::load_at_start;
+pub(crate) use lasting::{follow_users_of_subscriber, may_run as may_run_command};
 
 const OWN: Flags = Flags::NOSCRIPT.and(Flags::LOADING).and(Flags::STALE);
 const ADMIN_FLAGS: Flags = OWN.and(Flags::ADMIN);
@@ -117,6 +119,7 @@ const DRYRUN: Command = Command {
     arity: -4,
     flags: ADMIN_FLAGS,
     run: dryrun,
+    is_secret: |args, at| is_secret_of_inner(args, 3, at),
     ..Command::EMPTY
 };
 

@@ -1,5 +1,7 @@
 //! The audit log: one event for each administrative command, whether it ran or was refused.
 
+use std::borrow::Cow;
+
 use wire::resp::Args;
 
 use super::command::{Command, Flags};
@@ -35,9 +37,22 @@ pub(super) fn log(
     let user = String::from_utf8_lossy(&session.identity.user().name);
     let address = session.details.remote.text(settings).unwrap_or_default();
     let arguments = arguments(entry.command.shown(args), words);
-    let outcome = fail.map_or_else(|| "done".to_owned(), Fail::to_string);
+    let outcome = outcome(entry.command, args, fail);
     let command = &entry.full_name;
     tracing::info!(%user, address, command, arguments, outcome, "administrative command");
+}
+
+/// What became of a command: without the text of an error that may quote a password.
+fn outcome(command: &Command, args: Args<'_>, fail: Option<&Fail>) -> String {
+    let Some(fail) = fail else { return "done".to_owned() };
+    let has_secret = (0..args.len()).any(|at| (command.is_secret)(args, at));
+    let text = fail.to_string();
+    match (fail, text.split_once(' ')) {
+        (Fail::Text(Cow::Owned(_)) | Fail::Quoting(_), Some((code, _))) if has_secret => {
+            format!("{code} (redacted)")
+        }
+        _ => text,
+    }
 }
 
 /// The arguments without passwords, on one line.
@@ -82,12 +97,27 @@ mod tests {
     fn arguments_are_short_and_without_passwords() {
         check(&["config", "set", "hz", "10"], "hz 10");
         check(&["config", "set", "requirepass", "secret"], "requirepass (redacted)");
+        check(&["config", "set", "MasterAuth", "secret"], "MasterAuth (redacted)");
         check(&["acl", "setuser", "app", ">secret"], "(redacted) (redacted)");
         check(&["flushall"], "");
         check(&["keys", "a\nb\u{e4}"], "a\\nb\\xc3\\xa4");
         check(&["keys", &"x".repeat(200)], &format!("{}...", "x".repeat(128)));
         let many: Vec<&str> = ["acl", "deluser"].into_iter().chain(["a"; 20]).collect();
         check(&many, &format!("{} ... (4 more)", ["a"; 16].join(" ")));
+    }
+
+    #[test]
+    fn an_error_that_quotes_a_password_is_not_logged() {
+        let check = |request: &[&str], fail: Fail, expected: &str| {
+            let args: OwnedArgs = request.iter().copied().collect();
+            let id = REGISTRY.find_request(args.as_args()).unwrap();
+            let found = outcome(REGISTRY.entry(id).command, args.as_args(), Some(&fail));
+            assert_eq!(found, expected);
+        };
+        let quoting = || Fail::quoting("ERR Error in ACL SETUSER modifier '", b"pw", "'");
+        check(&["acl", "setuser", "app", "pw"], quoting(), "ERR (redacted)");
+        check(&["acl", "deluser", "pw"], quoting(), "ERR Error in ACL SETUSER modifier 'pw'");
+        check(&["acl", "setuser", "app", "pw"], Fail::text("ERR no"), "ERR no");
     }
 
     #[test]

@@ -667,6 +667,11 @@ impl Command {
         self.keys.iter().filter_map(move |spec| spec.positions(args).ok()).flatten()
     }
 
+    /// Whether the arguments contain a request.
+    pub(crate) fn has_inner_request(&self) -> bool {
+        self.syntax.contains("command [arg ")
+    }
+
     /// Returns a request of this command for MONITOR and SLOWLOG.
     pub(crate) fn shown<'a>(&self, args: Args<'a>) -> Shown<'a> {
         Shown::new(args, self.is_secret)

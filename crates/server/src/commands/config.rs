@@ -6,14 +6,16 @@ use std::sync::Arc;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group};
-use super::context::{CommandContext, is_option};
+use super::context::CommandContext;
 use super::fail::Fail;
 use super::help;
 use crate::config::{
-    Changed, Config, Conflict, Reading, Reload, Settings, find, read_again, shown_value,
+    Changed, Config, Conflict, Reading, Reload, SetError, Settings, find, is_known, is_public,
+    read_again, shown_value,
 };
 use crate::engine::acl::TooManyUsers;
 use crate::engine::baseline::Baseline;
+use crate::engine::protection;
 use crate::engine::server_state::ServerState;
 use crate::tls::{self, Loaded};
 
@@ -71,10 +73,20 @@ const SET: Command = Command {
     arity: -4,
     flags: ADMIN,
     tips: &["request_policy:all_nodes", "response_policy:all_succeeded"],
-    is_secret: |args, at| at >= 3 && is_option(args.get(at - 1), "REQUIREPASS"),
+    is_secret: is_secret_of_set,
     run: set,
     ..Command::EMPTY
 };
+
+/// Names and values of options that are not secret are shown. Without quotes, a password with
+/// spaces is several arguments: what is not in the table is not shown either.
+fn is_secret_of_set(args: Args<'_>, at: usize) -> bool {
+    match at {
+        0 | 1 => false,
+        _ if at.is_multiple_of(2) => !is_known(args.get(at)),
+        _ => !is_public(args.get(at - 1)),
+    }
+}
 
 fn set(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let words: Vec<&[u8]> = args.iter().skip(2).collect();
@@ -108,8 +120,17 @@ pub(crate) fn change_options(
             ))
         })?;
     }
-    let settings = install(shared, &mut config, next, &changed, tls)
-        .map_err(|error| Fail::owned(format!("ERR {error}")))?;
+    let is_password = |name: &[u8]| name.eq_ignore_ascii_case(b"requirepass");
+    // Also if the option has this value already: ACL SETUSER may have set another password.
+    let sets_passwords =
+        changes_passwords(&changed) || pairs.iter().any(|(name, _)| is_password(name));
+    let next = Next { config: next, changed: &changed, sets_passwords, tls };
+    let settings = install(shared, &mut config, next).map_err(|error| {
+        Fail::owned(match error {
+            NotInstalled::Users(error) => format!("ERR {error}"),
+            NotInstalled::Conflict(conflict) => format!("ERR {}", SetError::of(conflict, pairs)),
+        })
+    })?;
     drop(config);
     tracing::info!(options = changed.names().join(" "), "options changed");
     Ok(settings)
@@ -133,8 +154,13 @@ fn apply_reading(shared: &ServerState, reading: Reading) -> Result<(), String> {
     let Reload { changed, waiting } = next.take(reading).map_err(|error| error.to_string())?;
     let tls = load_tls(shared, next.settings())
         .map_err(|conflict| next.conflict(conflict).to_string())?;
-    let settings =
-        install(shared, &mut config, next, &changed, tls).map_err(|error| error.to_string())?;
+    let named = next.clone();
+    let sets_passwords = changes_passwords(&changed);
+    let next = Next { config: next, changed: &changed, sets_passwords, tls };
+    let settings = install(shared, &mut config, next).map_err(|error| match error {
+        NotInstalled::Users(error) => error.to_string(),
+        NotInstalled::Conflict(conflict) => named.conflict(conflict).to_string(),
+    })?;
     drop(config);
     for option in changed.names().iter().filter_map(|name| find(name)) {
         let value = shown_value(option, &settings);
@@ -147,20 +173,44 @@ fn apply_reading(shared: &ServerState, reading: Reading) -> Result<(), String> {
     Ok(())
 }
 
+/// Why a configuration was not installed: nothing has changed.
+#[derive(Debug)]
+enum NotInstalled {
+    Users(TooManyUsers),
+    Conflict(Conflict),
+}
+
+/// A configuration to install.
+struct Next<'a> {
+    config: Config,
+    changed: &'a Changed,
+    /// The passwords of the default user become those of the configuration.
+    sets_passwords: bool,
+    tls: Option<Loaded>,
+}
+
+fn changes_passwords(changed: &Changed) -> bool {
+    changed.contains("requirepass") || changed.contains("requirepass-separator")
+}
+
 /// Makes the configuration that of all reactors.
 fn install(
     shared: &ServerState,
     config: &mut Config,
-    next: Config,
-    changed: &Changed,
-    tls: Option<Loaded>,
-) -> Result<Arc<Settings>, TooManyUsers> {
+    next: Next<'_>,
+) -> Result<Arc<Settings>, NotInstalled> {
+    let Next { config: next, changed, sets_passwords, tls } = next;
     let settings = Arc::new(next.settings().clone());
-    // First, because only this can fail.
-    if changed.contains("requirepass") || changed.contains("requirepass-separator") {
-        let passwords = settings.passwords();
-        shared.acl.change(|users| users.set_default_passwords(&passwords))?;
-    }
+    // First, because only this can fail. The users are the same until the settings are stored.
+    shared.acl.change_if_needed(|users| {
+        if sets_passwords {
+            let passwords = settings.passwords();
+            users.to_mut().set_default_passwords(&passwords).map_err(NotInstalled::Users)?;
+        }
+        protection::check(&settings, users).map_err(NotInstalled::Conflict)?;
+        shared.settings.store(Arc::clone(&settings));
+        Ok(())
+    })?;
     if let (Some(current), Some(loaded)) = (shared.tls.get(), tls) {
         current.replace(loaded);
         tracing::info!("TLS certificates reloaded");
@@ -171,7 +221,6 @@ fn install(
     if changed.contains("durability") || changed.contains("durability-interval-ms") {
         shared.log.set_sync_policy(settings.sync_policy());
     }
-    shared.settings.store(Arc::clone(&settings));
     Ok(settings)
 }
 

@@ -14,7 +14,7 @@ use super::command::{Command, Done, Flags, Group, KeyAccess, KeyPlaces, KeySpec}
 use super::context::{CommandContext, is_option, reply_names};
 use super::fail::Fail;
 use super::help;
-use super::registry::REGISTRY;
+use super::registry::{REGISTRY, is_secret_of_inner};
 use crate::engine::glob::Steps;
 use crate::engine::requests::RequestId;
 
@@ -360,6 +360,7 @@ const GETKEYS: Command = Command {
     flags: ALWAYS,
     more_categories: CATEGORIES,
     run: getkeys,
+    is_secret: |args, at| is_secret_of_inner(args, 2, at),
     ..Command::EMPTY
 };
 

@@ -218,6 +218,18 @@ impl Registry {
     }
 }
 
+/// Whether an argument is a password of the request that begins at `first`. Of a request within
+/// that one nothing is shown.
+pub(super) fn is_secret_of_inner(args: Args<'_>, first: usize, at: usize) -> bool {
+    if at < first {
+        return false;
+    }
+    let inner = args.skip(first);
+    let Some(id) = REGISTRY.find_request(inner) else { return false };
+    let command = REGISTRY.entry(id).command;
+    command.has_inner_request() || (command.is_secret)(inner, at - first)
+}
+
 impl Entry {
     pub(super) fn arguments(&self) -> &[Argument] {
         self.arguments

@@ -247,9 +247,17 @@ fn stream(
         });
         return Err(Fail::text("ERR too many clients receive RDB files or the stream"));
     }
-    cx.session.details.rare().progress = Progress { sent_bytes: u64::MAX, at: cx.now.mono };
+    note_receiver(cx);
     cx.session.source_of_requests = Requests::Replica;
     Ok(())
+}
+
+fn note_receiver(cx: &mut CommandContext<'_>) {
+    let command = cx.session.last_command;
+    let rare = cx.session.details.rare();
+    // No number of sent bytes is this one, so that the time counts from now.
+    rare.progress = Progress { sent_bytes: u64::MAX, at: cx.now.mono };
+    rare.received_by = Some(command);
 }
 
 fn add_replica(cx: &CommandContext<'_>, options: &ReplicaOptions) {
@@ -327,9 +335,7 @@ fn transfer(cx: &mut CommandContext<'_>) -> Done {
     if !cx.shared.transfers.open(cx.session.id, cx.reactor.index, Content::File(file)) {
         return Err(Fail::text("ERR too many clients receive RDB files"));
     }
-    // No number of sent bytes is this one, so that the time counts from now.
-    let progress = Progress { sent_bytes: u64::MAX, at: cx.now.mono };
-    cx.session.details.rare().progress = progress;
+    note_receiver(cx);
     cx.session.wait = Some(Wait::Transfer);
     Ok(())
 }

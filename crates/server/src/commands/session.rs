@@ -99,6 +99,8 @@ pub(crate) struct RareDetails {
     pub(crate) replica: ReplicaOptions,
     /// Of a client that is receiving a file.
     pub(crate) progress: Progress,
+    /// The command by which a client has requested a file or the stream.
+    pub(crate) received_by: Option<RequestId>,
 }
 
 /// A request that is counted when its wait has ended.
@@ -122,6 +124,10 @@ impl Details {
 
     pub(crate) fn blocked(&self) -> Option<&Arc<BlockedClient>> {
         self.rare.as_ref()?.blocked.as_ref()
+    }
+
+    pub(crate) fn received_by(&self) -> Option<RequestId> {
+        self.rare.as_ref()?.received_by
     }
 
     pub(crate) fn redirects(&self) -> bool {

@@ -156,21 +156,18 @@ mod tests {
 
     #[test]
     fn an_error_changes_nothing() {
-        let open = "resp = \"0.0.0.0:6379\"\nrequirepass = \"secret\"\n";
-        let file = File::new("error", open);
+        let valid = "hz = 20\nrequirepass = \"secret\"\n";
+        let file = File::new("error", valid);
         let mut config = file.config(&[]);
         let before = config.settings().clone();
         for (text, part) in [
             ("requirepass = \"other\"\nhz = 0\n", ":2: hz: argument must be"),
             ("hz = = 1\n", ":1: "),
-            ("hz = 20\nresp = \"0.0.0.0:6379\"\n", ":2: resp: 0.0.0.0:6379 can be reached"),
-            // A restart would work, but until then the open address has no password.
-            ("hz = 20\n", "can be reached from other machines"),
         ] {
             let error = file.reload(&mut config, text).unwrap_err();
             assert!(error.contains(part), "{error}");
             assert_eq!(config.settings(), &before);
         }
-        assert_eq!(file.reload(&mut config, open).unwrap(), NOTHING);
+        assert_eq!(file.reload(&mut config, valid).unwrap(), NOTHING);
     }
 }

@@ -59,7 +59,7 @@ choice! {
 choice! {
     /// How CQL clients are authenticated.
     CqlAuthenticator {
-        /// By `requirepass`, under any user name; not at all if it is empty.
+        /// As the ACL user `default`, under any user name; not at all if it needs no password.
         Requirepass = "requirepass",
         /// Not at all.
         AllowAll = "allow-all",
@@ -155,6 +155,19 @@ choice! {
         Resetchannels = "resetchannels",
         Allchannels = "allchannels",
     }
+}
+
+/// Who decides whether a client of a protocol may act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Authority {
+    /// The ACL users. A client without a login is the user `default`.
+    Users,
+    /// The ACL user `default`, if it may do everything.
+    DefaultUser,
+    /// The roles of CQL.
+    Roles,
+    /// Every client may.
+    None,
 }
 
 impl AclPubsubDefault {
@@ -528,7 +541,6 @@ impl Settings {
         let checks = [
             self.validate_addresses(),
             self.validate_passwords(),
-            self.validate_protection(),
             self.validate_tls(),
             self.validate_log(),
             self.validate_group(),
@@ -694,12 +706,13 @@ impl Settings {
         first + source * self.reactor_count() + reactor
     }
 
-    /// Whether CQL clients must authenticate.
-    pub(crate) fn cql_clients_authenticate(&self) -> bool {
-        match self.cql_authenticator {
-            CqlAuthenticator::AllowAll => false,
-            CqlAuthenticator::Requirepass => self.requirepass.is_set(),
-            CqlAuthenticator::Password => true,
+    /// Who decides whether a client of the protocol may act.
+    pub(crate) fn authority(&self, protocol: ClientProtocol) -> Authority {
+        match (protocol, self.cql_authenticator) {
+            (ClientProtocol::Resp | ClientProtocol::Http, _) => Authority::Users,
+            (ClientProtocol::Cql, CqlAuthenticator::Requirepass) => Authority::DefaultUser,
+            (ClientProtocol::Cql, CqlAuthenticator::Password) => Authority::Roles,
+            (ClientProtocol::Cql, CqlAuthenticator::AllowAll) => Authority::None,
         }
     }
 
@@ -768,42 +781,6 @@ impl Settings {
         Ok(())
     }
 
-    fn validate_protection(&self) -> Result<(), Conflict> {
-        let open = self.endpoints().find(|endpoint| !endpoint.place.is_local());
-        match open {
-            Some(Endpoint { option, place, .. })
-                // The default user of an ACL file is checked when the file is read.
-                if self.protected_mode
-                    && !self.requirepass.is_set()
-                    && self.aclfile.as_os_str().is_empty() =>
-            {
-                Err(Conflict::new(
-                    option,
-                    format!(
-                        "{place} can be reached from other machines and no password is set: set \
-                     requirepass, listen on 127.0.0.1 only, or set protected-mode to no"
-                    ),
-                ))
-            }
-            _ => self.validate_cql_protection(),
-        }
-    }
-
-    fn validate_cql_protection(&self) -> Result<(), Conflict> {
-        let is_open = self.protected_mode && self.cql_authenticator == CqlAuthenticator::AllowAll;
-        let reached = self.endpoints().find(|endpoint| {
-            let is_cql = endpoint.protocol == ClientProtocol::Cql;
-            is_open && is_cql && !endpoint.place.is_local()
-        });
-        let Some(Endpoint { option, place, .. }) = reached else { return Ok(()) };
-        let reason = format!(
-            "{place} can be reached from other machines without authentication: set \
-             cql-authenticator to requirepass or password, listen on 127.0.0.1 only, or set \
-             protected-mode to no"
-        );
-        Err(Conflict::new(option, reason))
-    }
-
     fn validate_log(&self) -> Result<(), Conflict> {
         if !self.log_segment_bytes.is_multiple_of(LOG_BLOCK_BYTES) {
             let reason = format!("{} is not a multiple of 4096", self.log_segment_bytes);
@@ -846,40 +823,6 @@ mod tests {
     #[test]
     fn the_defaults_go_together() {
         check(|_| {}, None);
-    }
-
-    #[test]
-    fn an_open_address_needs_a_password() {
-        let open = addresses(&["127.0.0.1:6379", "0.0.0.0:6379"]);
-        check(|s| s.resp.clone_from(&open), Some(("resp", "0.0.0.0:6379 can be reached")));
-        check(
-            |s| {
-                s.resp.clone_from(&open);
-                s.requirepass = Password("secret".to_owned());
-            },
-            None,
-        );
-        check(
-            |s| {
-                s.resp.clone_from(&open);
-                s.protected_mode = false;
-            },
-            None,
-        );
-        check(
-            |s| s.cql = addresses(&["0.0.0.0:9042"]),
-            Some(("cql", "0.0.0.0:9042 can be reached")),
-        );
-        check(
-            |s| {
-                s.cql = addresses(&["0.0.0.0:9042"]);
-                s.requirepass = Password("secret".to_owned());
-                s.cql_authenticator = CqlAuthenticator::AllowAll;
-            },
-            Some(("cql", "0.0.0.0:9042 can be reached from other machines without authentication")),
-        );
-        check(|s| s.resp = addresses(&["[::1]:6379", "127.3.2.1:6379"]), None);
-        check(|s| s.resp = addresses(&["[::]:6379"]), Some(("resp", "[::]:6379")));
     }
 
     #[test]

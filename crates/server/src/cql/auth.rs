@@ -1,14 +1,18 @@
-//! Client authentication: SASL PLAIN, with the server's password or that of a role.
+//! Client authentication: SASL PLAIN, with the password of the ACL user `default` or of a role.
 
 use cql::error::CqlError;
 
-use crate::engine::secret::is_same_secret;
+use crate::engine::acl::{Acl, DEFAULT_USER, Identity};
 
 /// The authenticator that makes drivers send a user name and password.
 pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
 
 /// Wrong passwords after which a connection is closed.
 pub(crate) const FAILED_LOGINS_MAX: u8 = 3;
+
+/// The reply to a client of the user `default` if that user may not do everything.
+pub(crate) const NEEDS_ALL_RIGHTS: &str =
+    "The ACL user default may not do everything, which CQL requires of it";
 
 /// User and password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,11 +35,15 @@ impl<'a> Credentials<'a> {
         Ok(Credentials { user, password })
     }
 
-    /// Whether the password is one of the server's, or the server has none. Any user name is
-    /// accepted.
-    pub(crate) fn are_right(&self, expected: &[&str]) -> bool {
-        let is_right = |it: &&str| is_same_secret(self.password, it.as_bytes());
-        expected.is_empty() || expected.iter().any(is_right)
+    /// Logs in as the ACL user `default`, which must have all rights: CQL checks no others. Any
+    /// user name is accepted.
+    pub(crate) fn default_user(&self, acl: &Acl) -> Result<Identity, CqlError> {
+        let identity = Identity::log_in(acl, DEFAULT_USER.as_bytes(), self.password);
+        let identity = identity.ok_or_else(|| self.refusal())?;
+        if identity.user().is_unrestricted() {
+            return Ok(identity);
+        }
+        Err(CqlError::BadCredentials(NEEDS_ALL_RIGHTS.to_owned()))
     }
 
     /// The reply to a wrong password or an unknown user name.
@@ -49,6 +57,7 @@ impl<'a> Credentials<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::acl::{PasswordHash, User, Users};
 
     #[test]
     fn tokens_are_decoded() {
@@ -64,14 +73,31 @@ mod tests {
 
     #[test]
     fn only_the_password_is_checked() {
-        let right = |password: &[u8], expected: &[&str]| {
-            Credentials { user: "u", password }.are_right(expected)
+        let check = |rules: fn(&mut User), password: &[u8], expected: Result<(), &str>| {
+            let mut default = User::new(DEFAULT_USER.as_bytes(), true);
+            (default.root.has_all_keys, default.root.has_all_commands) = (true, true);
+            default.is_on = true;
+            rules(&mut default);
+            let acl = Acl::new(Users::new(default));
+            let found = Credentials { user: "u", password }.default_user(&acl);
+            let found = found.map(|_| ()).map_err(|error| error.to_string());
+            assert_eq!(found, expected.map_err(str::to_owned));
         };
-        assert!(right(b"secret", &["secret"]));
-        assert!(!right(b"secre", &["secret"]));
-        assert!(!right(b"secret1", &["secret"]));
-        assert!(right(b"new", &["old", "new"]) && right(b"old", &["old", "new"]));
-        assert!(!right(b"old,new", &["old", "new"]));
-        assert!(right(b"any", &[]));
+        let two = |user: &mut User| {
+            user.passwords = [&b"old"[..], b"new"].map(PasswordHash::of).to_vec();
+        };
+        let wrong = Err("Provided username u and/or password are incorrect");
+        check(two, b"old", Ok(()));
+        check(two, b"new", Ok(()));
+        for password in [&b"ol"[..], b"old1", b"old,new"] {
+            check(two, password, wrong);
+        }
+        check(|_| {}, b"any", wrong);
+        check(|user| user.takes_any_password = true, b"any", Ok(()));
+        let off = |user: &mut User| (user.takes_any_password, user.is_on) = (true, false);
+        check(off, b"any", wrong);
+        let restricted =
+            |user: &mut User| (user.takes_any_password, user.root.has_all_keys) = (true, false);
+        check(restricted, b"any", Err(NEEDS_ALL_RIGHTS));
     }
 }

@@ -9,11 +9,13 @@ use wire::cql::{Compression, Opcode, SegmentFormat, Version};
 
 use super::auth::{AUTHENTICATOR, Credentials, FAILED_LOGINS_MAX};
 use super::requests::{Answer, RequestStatus, Requests};
-use super::session::{Names, Phase, Session, Wait};
-use crate::config::{CqlAuthenticator, CqlAuthorizer, Durability, Placement};
+use super::session::{Names, Phase, Refusal, Session, Wait};
+use crate::config::{Authority, CqlAuthorizer, Durability, Placement};
+use crate::engine::acl::Identity;
 use crate::engine::gate::Gate;
 use crate::engine::mail::CqlReply;
 use crate::engine::secret::FAILED_LOGIN_NS;
+use crate::protocol::ClientProtocol;
 use crate::statements::executor::ClientState;
 use crate::statements::virtual_tables::CQL_VERSION;
 
@@ -122,12 +124,15 @@ impl Requests<'_> {
             session.compression = compression;
         }
         session.names = Some(Box::new(Names::of(options)));
-        if self.reactor.settings.cql_clients_authenticate() {
-            session.phase = Phase::Login;
-            answer.encoder.authenticate(answer.stream, AUTHENTICATOR, answer.out)?;
-        } else {
+        let authority = self.reactor.settings.authority(ClientProtocol::Cql);
+        let newcomer = Identity::newcomer(&self.shared.acl);
+        if self.shared.acl.users().admit_without_password(authority) {
+            session.identity = (authority == Authority::DefaultUser).then(|| newcomer.into());
             session.phase = Phase::Ready;
             answer.encoder.ready(answer.stream, answer.out)?;
+        } else {
+            session.phase = Phase::Login;
+            answer.encoder.authenticate(answer.stream, AUTHENTICATOR, answer.out)?;
         }
         Ok(())
     }
@@ -145,19 +150,22 @@ impl Requests<'_> {
             return Ok(RequestStatus::Answered(Gate::OPEN));
         }
         let credentials = decode(token)?;
-        if self.reactor.settings.cql_authenticator == CqlAuthenticator::Password {
+        if self.reactor.settings.authority(ClientProtocol::Cql) == Authority::Roles {
             let Some(access) = self.cached_login(&credentials) else {
                 return Ok(RequestStatus::TooLong);
             };
             session.client.access = Some(Box::new(access));
-        } else if !credentials.are_right(&self.shared.settings.load().passwords()) {
-            // The setting was re-read: it may have changed in this very turn.
-            let error = credentials.refusal();
-            let mut refusal = Vec::new();
-            let Answer { encoder, stream, .. } = answer;
-            encoder.error(*stream, error.kind(), &error.to_string(), &mut refusal);
-            self.delay_refusal(session, refusal);
-            return Ok(RequestStatus::Answered(Gate::OPEN));
+        } else {
+            match credentials.default_user(&self.shared.acl) {
+                Ok(identity) => session.identity = Some(identity.into()),
+                Err(error) => {
+                    let mut refusal = Vec::new();
+                    let Answer { encoder, stream, .. } = answer;
+                    encoder.error(*stream, error.kind(), &error.to_string(), &mut refusal);
+                    self.delay_refusal(session, refusal);
+                    return Ok(RequestStatus::Answered(Gate::OPEN));
+                }
+            }
         }
         session.phase = Phase::Ready;
         answer.encoder.auth_success(answer.stream, answer.out)?;
@@ -219,7 +227,7 @@ impl Requests<'_> {
     fn delay_refusal(&self, session: &mut Session, refusal: Vec<u8>) {
         let at = MonoNs(self.now.mono.0.saturating_add(FAILED_LOGIN_NS));
         session.wait = Some(Wait::Login { at });
-        session.refusal = refusal.into();
+        session.refusal = Some(Box::new(Refusal(refusal)));
     }
 
     pub(super) fn register(
@@ -247,7 +255,9 @@ impl Session {
         self.wait = None;
         self.failed_logins += 1;
         self.closing = self.failed_logins >= FAILED_LOGINS_MAX;
-        out.extend_from_slice(&std::mem::take(&mut self.refusal));
+        if let Some(Refusal(message)) = self.refusal.take().as_deref() {
+            out.extend_from_slice(message);
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use wire::cql::{
 };
 use wire::resp::SMALL_REPLY_BYTES;
 
-use super::auth::Credentials;
+use super::auth::{Credentials, NEEDS_ALL_RIGHTS};
 use super::handshake::{DURABILITY, durability_of};
 use super::password_checks::Party;
 use super::pool::{Call, Pool};
@@ -28,6 +28,7 @@ use super::state::CqlState;
 use super::traces;
 use super::wire_reply::WireReply;
 use crate::config::Durability;
+use crate::engine::acl::{Identity, Standing};
 use crate::engine::commit::Record;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
@@ -185,7 +186,10 @@ impl Requests<'_> {
         self.shared.activities.begin(self.reactor.index, self.request_id(kind));
         let start = out.len();
         let clock_start = self.reactor.stamp;
-        let responded = if session.phase == Phase::Ready && kind.is_statement() {
+        let responded = if !self.may_still_act(session) {
+            session.closing = true;
+            Err(CqlError::Unauthorized(NEEDS_ALL_RIGHTS.to_owned()))
+        } else if session.phase == Phase::Ready && kind.is_statement() {
             #[cfg(feature = "experiments")]
             if self.reactor.settings.experiments.replies_by_pool()
                 && self.reactor.settings.experiments.stub() < stub::HEADER
@@ -241,6 +245,14 @@ impl Requests<'_> {
         let ns = self.spend(clock_start);
         self.finish(session, (header, body), responded, (start, ns), out);
         Ok(())
+    }
+
+    /// Whether the client's user still has the rights with which the client became ready.
+    fn may_still_act(&self, session: &mut Session) -> bool {
+        let acl = &self.shared.acl;
+        let is_free = |identity: &Box<Identity>| identity.is_free_at(acl.generation());
+        session.identity.as_ref().is_none_or(is_free)
+            || session.follow_users(acl) == Standing::Valid
     }
 
     /// Prefetches the memory that the next requests will access: requests of `messages` that name

@@ -10,6 +10,7 @@ use super::parked::Parked;
 use super::request_kind::RequestKind;
 use crate::config::Durability;
 use crate::engine::accounts::Charges;
+use crate::engine::acl::{Acl, Identity, Standing};
 use crate::engine::client_row::ClientRow;
 use crate::engine::requests::RequestKinds;
 use crate::protocol::ClientProtocol;
@@ -54,6 +55,9 @@ pub(crate) struct Session {
     /// Compression of bodies, in versions 3 and 4.
     pub(crate) compression: Option<Compression>,
     pub(crate) client: ClientState,
+    /// The user with whose rights the client acts, once it is ready. `None`: it acts as a role, or
+    /// every client may do everything.
+    pub(crate) identity: Option<Box<Identity>>,
     pub(crate) events: EventKinds,
     /// Replies that wait for the log.
     pub(crate) parked: Parked,
@@ -72,7 +76,7 @@ pub(crate) struct Session {
     pub(crate) closing: bool,
     pub(crate) failed_logins: u8,
     /// The reply to a wrong password, until it is sent.
-    pub(crate) refusal: Box<[u8]>,
+    pub(crate) refusal: Option<Box<Refusal>>,
     pub(crate) requests: u64,
     pub(crate) last_request: RequestKind,
     pub(crate) charges: Charges,
@@ -80,6 +84,10 @@ pub(crate) struct Session {
     /// Names from STARTUP, until they are in the row of CLIENT LIST.
     pub(crate) names: Option<Box<Names>>,
 }
+
+/// A delayed response. In a box of its own, to keep the session small.
+#[derive(Debug)]
+pub(crate) struct Refusal(pub(crate) Vec<u8>);
 
 /// `APPLICATION_NAME`, `DRIVER_NAME` and `DRIVER_VERSION`.
 #[derive(Debug)]
@@ -102,6 +110,7 @@ impl Session {
             framing: Framing::default(),
             compression: None,
             client: ClientState { keyspace: None, access: None, durability, local: peer.local },
+            identity: None,
             events: EventKinds::default(),
             parked: Parked::default(),
             is_listed: false,
@@ -112,13 +121,20 @@ impl Session {
             input_ended: false,
             closing: false,
             failed_logins: 0,
-            refusal: Box::default(),
+            refusal: None,
             requests: 0,
             last_request: RequestKind::Options,
             charges: Charges::default(),
             above_soft_since: None,
             names: None,
         }
+    }
+
+    /// Takes the present rules of the client's user, which must have all rights. What its login was
+    /// asked for may have changed: that does not end the session, as in the other protocols.
+    pub(crate) fn follow_users(&mut self, acl: &Acl) -> Standing {
+        let identity = self.identity.as_mut();
+        identity.map_or(Standing::Valid, |identity| identity.follow_unrestricted(acl))
     }
 
     /// The version of responses.

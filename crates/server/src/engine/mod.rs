@@ -4,7 +4,7 @@
 //! `commit` (the only path by which data changes), `room`, `elements` and `queue_age` (limits of a
 //! request), `expire`, `evict` and `purge` (changes in the background), `blocked` (clients that wait
 //! for keys), `invalidations` (clients that cache keys), `snapshots` and `snapshot_taker`,
-//! `replication` and `role_change` (masters and replicas), `refusal` (texts of errors), `rdb_file`,
+//! `replication` and `role_change` (masters and replicas), `protection` (addresses without a password), `refusal` (texts of errors), `rdb_file`,
 //! `transfers` and `transfer_thread` (RDB files and streams to replicas), `migrations` and
 //! `migration_threads` (MIGRATE), `pubsub`, `prepared` (statements); `contents` (what tools count);
 //! `requests`, `published`, `client_address`, `client_row`, `hot_keys`, `key_usage`, `command_log`,
@@ -52,6 +52,7 @@ pub(crate) mod named_databases;
 pub(crate) mod pause;
 pub(crate) mod prepared;
 pub(crate) mod process;
+pub(crate) mod protection;
 pub(crate) mod published;
 pub(crate) mod pubsub;
 pub(crate) mod purge;

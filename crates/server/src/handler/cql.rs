@@ -19,6 +19,7 @@ use crate::cql::request_lines::RequestLines;
 use crate::cql::requests::{ExecutionState, NotRun, Requests};
 use crate::cql::{Phase, Session, Wait};
 use crate::engine::accounts::Charges;
+use crate::engine::acl::{Acl, Standing};
 use crate::engine::client_row::ClientRow;
 use crate::engine::commit::Record;
 use crate::engine::gate::{Gate, Lsn};
@@ -281,12 +282,16 @@ impl Protocol for Session {
         Session::update_row(self, row, now, kinds);
     }
 
-    fn must_authenticate(&self, settings: &Settings) -> bool {
-        settings.cql_clients_authenticate()
+    fn must_authenticate(&self, settings: &Settings, acl: &Acl) -> bool {
+        !acl.users().admit_without_password(settings.authority(ClientProtocol::Cql))
     }
 
     fn is_authenticated(&self) -> bool {
         self.is_ready()
+    }
+
+    fn follow_users(&mut self, acl: &Acl) -> Standing {
+        Session::follow_users(self, acl)
     }
 
     fn outlives_peer(&self) -> bool {

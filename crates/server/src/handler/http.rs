@@ -12,6 +12,7 @@ use wire::http::{CONTINUE, Limits, Request, RequestBatch};
 use super::protocol::{Obstacle, Opened, Protocol, Step, Then};
 use super::session::http_of;
 use super::{ReactorHandler, Session as AnySession};
+use crate::commands::acl::follow_users_of_subscriber;
 use crate::commands::execute::Deferred;
 use crate::config::{Durability, OutputLimit, Settings};
 use crate::engine::accounts::Charges;
@@ -210,11 +211,10 @@ impl Protocol for Session {
     fn follow_users(&mut self, acl: &Acl) -> Standing {
         let names = self.subscription.as_ref().map(|subscription| subscription.names());
         match &mut self.identity {
-            Some(identity) if self.wait == Some(Wait::Subscription) => identity.refresh(acl, names),
-            Some(identity) if self.wait == Some(Wait::Feed) => {
-                let standing = identity.refresh(acl, None);
-                if identity.user().is_unrestricted() { standing } else { Standing::Ended }
+            Some(identity) if self.wait == Some(Wait::Subscription) => {
+                follow_users_of_subscriber(identity, acl, names)
             }
+            Some(identity) if self.wait == Some(Wait::Feed) => identity.follow_unrestricted(acl),
             _ => Standing::Valid,
         }
     }

@@ -167,8 +167,8 @@ pub(super) trait Protocol {
 
     // --- Connection lifecycle
 
-    /// Whether the settings require a login before requests.
-    fn must_authenticate(&self, _: &Settings) -> bool {
+    /// Whether a login is required before requests.
+    fn must_authenticate(&self, _: &Settings, _: &Acl) -> bool {
         true
     }
 

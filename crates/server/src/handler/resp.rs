@@ -201,7 +201,7 @@ impl Protocol for Session {
     }
 
     fn follow_users(&mut self, acl: &Acl) -> Standing {
-        self.identity.refresh(acl, self.subscriptions.as_deref())
+        Session::follow_users(self, acl)
     }
 
     fn outlives_peer(&self) -> bool {

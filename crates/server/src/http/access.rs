@@ -8,6 +8,7 @@ use wire::http::Request;
 use super::target;
 use crate::config::Settings;
 use crate::engine::acl::{Acl, Identity, User, Users};
+use crate::protocol::ClientProtocol;
 
 /// Reason for refusing a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(super) fn check(
 ) -> Result<Option<Identity>, Refusal> {
     let users = acl.users();
     let default = users.default_user();
-    let is_open = default.is_open();
+    let is_open = users.admit_without_password(settings.authority(ClientProtocol::Http));
     let token = target::parameter(request.query(), "_token");
     let header = request.header("authorization");
     let shown = header.map_or(Shown::Nothing, of_header).or(|| match &token {

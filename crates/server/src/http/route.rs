@@ -2,16 +2,14 @@
 //! the requests of CQL.
 
 use wire::http::{Method, Request};
-use wire::resp::OwnedArgs;
 
 use super::access::Refusal;
 use super::exchange::{Answered, Exchange};
 use super::{access, api, changes, command, console, cql, health, kv, metrics, subscribe};
 use crate::commands::administration::OVERLOADED;
-use crate::commands::registry::REGISTRY;
 use crate::commands::{INFO, acl};
 use crate::config::Settings;
-use crate::engine::acl::{Acl, Identity, User};
+use crate::engine::acl::{Acl, Identity};
 
 /// Access rule of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -244,7 +242,7 @@ impl Route {
         let user = identity.as_ref().map_or(users.default_user(), Identity::user);
         let is_permitted = match self.access {
             Access::Open | Access::Token => true,
-            Access::Insight => may_run(user, INFO.name),
+            Access::Insight => acl::may_run_command(user, INFO.name),
             Access::Everything => user.is_unrestricted(),
         };
         if is_permitted { Ok(identity) } else { Err(Refusal::NotPermitted) }
@@ -262,13 +260,6 @@ impl Route {
             && self.allows(request.method())
             && self.admit(request, acl, settings).is_ok()
     }
-}
-
-/// Whether a user may run a command that has neither keys nor channels.
-fn may_run(user: &User, name: &str) -> bool {
-    let args: OwnedArgs = [name].into_iter().collect();
-    let id = REGISTRY.find(name.as_bytes()).expect("a command of the table");
-    acl::check(user, id, args.as_args()).is_ok()
 }
 
 /// Finds the number and the route of a request.

@@ -59,7 +59,11 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn connect(world: &mut World, version: Version) -> Client {
-        let sim = world.sim().connect_to(CQL);
+        Client::connect_to(world, CQL, version)
+    }
+
+    pub(super) fn connect_to(world: &mut World, listener: usize, version: Version) -> Client {
+        let sim = world.sim().connect_to(listener);
         let encoder = RequestEncoder { version, compression: None };
         Client { sim, encoder, segments: None, is_started: false, unread: Vec::new() }
     }

@@ -48,6 +48,7 @@ mod http_users;
 mod hub;
 mod hub_background;
 mod hub_merge;
+mod lasting;
 mod linear;
 mod members;
 mod model;
@@ -66,6 +67,7 @@ mod restart;
 mod restore;
 mod roles;
 mod schema;
+mod secrets;
 mod slow_disk;
 mod spare;
 mod sync_disk;
@@ -73,6 +75,7 @@ mod tests;
 mod timeseries;
 mod tracking;
 mod users;
+mod ways_in;
 mod world;
 
 // For tests of modules that do not depend on the log.

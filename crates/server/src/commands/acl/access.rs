@@ -10,8 +10,10 @@ use crate::commands::context::CommandContext;
 use crate::commands::fail::Fail;
 use crate::commands::registry::REGISTRY;
 use crate::commands::session::Session;
-use crate::engine::acl::{Place, Reason, Refused, Standing};
+use crate::config::Settings;
+use crate::engine::acl::{Place, Reason, Refused, Standing, Users};
 use crate::engine::context::ReactorContext;
+use crate::engine::protection;
 use crate::engine::requests::RequestId;
 use crate::engine::server_state::ServerState;
 
@@ -30,7 +32,7 @@ impl ReactorContext<'_> {
         args: Args<'_>,
     ) -> Done {
         let command = REGISTRY.entry(id).command;
-        if refresh(self.shared, session) == Standing::Ended {
+        if session.follow_users(&self.shared.acl) == Standing::Ended {
             session.closing = true;
             return Err(NOT_AUTHENTICATED);
         }
@@ -73,7 +75,7 @@ pub(in crate::commands) fn recheck(
     if cx.session.identity.is_free_at(cx.shared.acl.generation()) {
         return Ok(());
     }
-    if refresh(cx.shared, cx.session) == Standing::Ended {
+    if cx.session.follow_users(&cx.shared.acl) == Standing::Ended {
         cx.session.closing = true;
     }
     let reason = if cx.session.identity.is_authenticated() {
@@ -122,10 +124,6 @@ fn place(session: &Session) -> Place {
     if session.transaction.is_some() { Place::Transaction } else { Place::Request }
 }
 
-fn refresh(shared: &ServerState, session: &mut Session) -> Standing {
-    session.identity.refresh(&shared.acl, session.subscriptions.as_deref())
-}
-
 #[expect(clippy::too_many_arguments, reason = "of a request or of a command, in two contexts")]
 #[cold]
 fn note_denied(
@@ -153,13 +151,26 @@ fn note(shared: &ServerState, session: &Session, reactor: usize, now: Now, refus
     shared.refusals.lock().push(refused, client, now.unix, entries_max);
 }
 
-/// Applies a change of users to this session at once: if it ends the session, its replies are still
-/// sent. The other sessions follow in the next turns of their reactors.
-pub(super) fn follow_change(cx: &mut CommandContext<'_>) {
-    if refresh(cx.shared, cx.session) == Standing::Ended {
+/// Changes the users, unless other machines could then use an address without a password. This
+/// session follows at once: if the change ends it, its replies are still sent. The other sessions
+/// follow in the next turns of their reactors.
+pub(super) fn change_users<T>(
+    cx: &mut CommandContext<'_>,
+    change: impl FnOnce(&mut Users, &Settings) -> Result<T, Fail>,
+) -> Result<T, Fail> {
+    let shared = cx.shared;
+    let changed = shared.acl.change(|users| {
+        let settings = shared.settings.load();
+        let result = change(users, &settings)?;
+        protection::check(&settings, users)
+            .map_err(|conflict| Fail::owned(format!("ERR {}", conflict.reason)))?;
+        Ok::<_, Fail>(result)
+    })?;
+    if cx.session.follow_users(&shared.acl) == Standing::Ended {
         cx.session.closing = true;
     }
-    wake_reactors(cx.shared);
+    wake_reactors(shared);
+    Ok(changed)
 }
 
 /// Makes all reactors end the sessions whose users were deleted.

@@ -46,12 +46,11 @@ fn load(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     if settings.aclfile.as_os_str().is_empty() {
         return Err(Fail::text(NO_FILE));
     }
-    cx.shared.acl.change(|users| {
+    access::change_users(cx, |users, settings| {
         *users =
-            read_users(&settings, users).map_err(|report| Fail::owned(format!("ERR {report}")))?;
-        Ok::<_, Fail>(())
+            read_users(settings, users).map_err(|report| Fail::owned(format!("ERR {report}")))?;
+        Ok(())
     })?;
-    access::follow_change(cx);
     cx.reply.ok();
     Ok(())
 }

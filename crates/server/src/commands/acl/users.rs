@@ -29,8 +29,8 @@ fn set_user(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if rules::has_spaces(name) {
         return Err(Fail::text("ERR Usernames can't contain spaces or null characters"));
     }
-    let channels_by_default = cx.shared.settings.load().acl_pubsub_default.gives_all();
-    cx.shared.acl.change(|users| {
+    access::change_users(cx, |users, settings| {
+        let channels_by_default = settings.acl_pubsub_default.gives_all();
         let mut user = match users.get(name) {
             Some(known) => User::clone(known),
             None => User::new(name, channels_by_default),
@@ -38,7 +38,6 @@ fn set_user(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         rules::apply_all(&mut user, args.iter().skip(3), channels_by_default).map_err(refused)?;
         users.insert(user).map_err(too_many)
     })?;
-    access::follow_change(cx);
     cx.reply.ok();
     Ok(())
 }
@@ -78,11 +77,9 @@ fn delete_users(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if names.iter().any(|name| name == DEFAULT_USER.as_bytes()) {
         return Err(Fail::text("ERR The 'default' user cannot be removed"));
     }
-    let removed = cx
-        .shared
-        .acl
-        .change(|users| Ok::<_, Fail>(names.iter().filter(|name| users.remove(name)).count()))?;
-    access::follow_change(cx);
+    let removed = access::change_users(cx, |users, _| {
+        Ok(names.iter().filter(|name| users.remove(name)).count())
+    })?;
     cx.reply.count(removed);
     Ok(())
 }

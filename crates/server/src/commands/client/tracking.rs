@@ -30,6 +30,9 @@ pub(super) const TRACKING: Command = Command {
 
 const TOO_MANY_PREFIXES: Fail = Fail::text("ERR too many or too long prefixes");
 
+const MAY_NOT_READ: Fail =
+    Fail::text("NOPERM the user may not read all keys with the prefixes of BCAST");
+
 /// Options of CLIENT TRACKING.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
@@ -202,9 +205,13 @@ fn begin_tracking(cx: &mut CommandContext<'_>, options: Options) -> Done {
 /// Adds all prefixes or none. Without any, the client gets messages about all keys.
 fn add_prefixes(cx: &mut CommandContext<'_>, prefixes: Vec<Box<[u8]>>) -> Done {
     let reader = reader(cx);
-    let tracking = cx.session.details.rare().tracking.get_or_insert_default();
-    let is_first = tracking.prefixes.is_empty();
+    let is_first = cx.session.details.tracking().is_none_or(|known| known.prefixes.is_empty());
     let prefixes = if is_first && prefixes.is_empty() { vec![Box::default()] } else { prefixes };
+    let user = cx.session.identity.user();
+    if !prefixes.iter().all(|prefix| user.may_read_all_below(prefix)) {
+        return Err(MAY_NOT_READ);
+    }
+    let tracking = cx.session.details.rare().tracking.get_or_insert_default();
     let is_full = tracking.prefixes.len() + prefixes.len() > PREFIXES_MAX;
     if is_full || !cx.shared.invalidations.broadcast(reader, &prefixes) {
         return Err(TOO_MANY_PREFIXES);

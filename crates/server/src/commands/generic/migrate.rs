@@ -19,6 +19,28 @@ use crate::engine::reactor_state::is_gated;
 /// Options with the number of their values.
 const OPTIONS: &[(&str, usize)] = &[("COPY", 0), ("REPLACE", 0), ("AUTH", 1), ("AUTH2", 2)];
 
+/// Options that are read to find passwords. More are a mistake, and are not shown.
+const SHOWN_OPTIONS_MAX: usize = 16;
+
+/// The arguments of AUTH and AUTH2, and what follows an unknown option, until KEYS.
+fn is_secret(args: Args<'_>, at: usize) -> bool {
+    let mut next = 6;
+    for _ in 0..SHOWN_OPTIONS_MAX {
+        let Some(word) = args.try_get(next).filter(|_| next < at) else { break };
+        if is_option(word, "KEYS") {
+            return false;
+        }
+        let Some((_, values)) = OPTIONS.iter().find(|(name, _)| is_option(word, name)) else {
+            return true;
+        };
+        if at <= next + values {
+            return true;
+        }
+        next += values + 1;
+    }
+    next < at
+}
+
 pub(crate) const MIGRATE: Command = Command {
     name: "migrate",
     syntax: "host port <key | \"\"> destination-db timeout [COPY] [REPLACE] [AUTH password | \
@@ -41,6 +63,7 @@ pub(crate) const MIGRATE: Command = Command {
         notes: None,
     }],
     more_categories: &["@dangerous"],
+    is_secret,
     run: migrate,
     ..Command::EMPTY
 };

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use super::selector::Selector;
 use super::user::User;
 use super::users::Acl;
-use crate::engine::glob::Steps;
-use crate::engine::pubsub::{Kind, Subscriptions};
+use crate::config::Authority;
 
 /// The user of a session.
 #[derive(Debug, Clone)]
@@ -23,9 +21,26 @@ pub(crate) struct Identity {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
     Valid,
-    /// The user was deleted, or lost channels that the session is subscribed to: the session must
-    /// end.
+    /// The user was deleted, or lost the right to something that the session has begun: the
+    /// session must end.
     Ended,
+}
+
+impl Standing {
+    pub(crate) fn valid_if(may_continue: bool) -> Standing {
+        if may_continue { Standing::Valid } else { Standing::Ended }
+    }
+}
+
+/// What [`Identity::refresh`] has found.
+#[derive(Debug)]
+pub(crate) enum Refreshed {
+    /// Nothing that concerns a session that has logged in.
+    Same,
+    /// The user was deleted.
+    Gone,
+    /// The user may have other rules than before: these.
+    Changed(Arc<User>),
 }
 
 impl Identity {
@@ -33,8 +48,10 @@ impl Identity {
     // Source: Redis 7.2 `networking.c`, `clientSetDefaultAuth`
     pub(crate) fn newcomer(acl: &Acl) -> Identity {
         let generation = acl.generation();
-        let user = Arc::clone(acl.users().default_user());
-        let access = if user.is_open() { access(&user, generation) } else { 0 };
+        let users = acl.users();
+        let user = Arc::clone(users.default_user());
+        let is_open = users.admit_without_password(Authority::Users);
+        let access = if is_open { access(&user, generation) } else { 0 };
         Identity { user, access }
     }
 
@@ -88,44 +105,32 @@ impl Identity {
     }
 
     /// Takes the present rules of the user, if users have changed since the last call.
-    pub(crate) fn refresh(&mut self, acl: &Acl, names: Option<&Subscriptions>) -> Standing {
+    pub(crate) fn refresh(&mut self, acl: &Acl) -> Refreshed {
         let generation = acl.generation();
         if self.access & !1 == generation {
-            return Standing::Valid;
+            return Refreshed::Same;
         }
         let users = acl.users();
         if !self.is_authenticated() {
             *self = Identity::newcomer(acl);
-            return Standing::Valid;
+            return Refreshed::Same;
         }
         let is_same = |user: &&Arc<User>| user.number == self.user.number;
         let Some(user) = users.get(&self.user.name).filter(is_same) else {
             *self = Identity { user: Arc::clone(users.default_user()), access: 0 };
-            return Standing::Ended;
+            return Refreshed::Gone;
         };
-        let loses = |names: &Subscriptions| {
-            user.has_fewer_channels_than(&self.user) && !permits_all(user, names)
-        };
-        let standing = if names.is_some_and(loses) { Standing::Ended } else { Standing::Valid };
-        *self = Identity::of(Arc::clone(user), generation);
-        standing
+        let next = Identity::of(Arc::clone(user), generation);
+        Refreshed::Changed(std::mem::replace(self, next).user)
+    }
+
+    /// Takes the present rules of the user of a session that needs all rights.
+    pub(crate) fn follow_unrestricted(&mut self, acl: &Acl) -> Standing {
+        self.refresh(acl);
+        Standing::valid_if(self.is_authenticated() && self.user.is_unrestricted())
     }
 }
 
 fn access(user: &User, generation: u64) -> u64 {
     generation | u64::from(!user.is_unrestricted())
-}
-
-/// Whether the user may have all subscriptions, each by one of its selectors.
-fn permits_all(user: &User, names: &Subscriptions) -> bool {
-    let steps = Steps::default();
-    Kind::ALL.into_iter().all(|kind| {
-        names.names(kind).all(|name| {
-            let permits = |selector: &Selector| match kind {
-                Kind::Pattern => selector.permits_channel_pattern(name),
-                Kind::Channel | Kind::ShardChannel => selector.permits_channel(name, &steps),
-            };
-            user.all_selectors().any(permits)
-        })
-    })
 }

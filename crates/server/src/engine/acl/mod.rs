@@ -10,7 +10,7 @@ mod selector;
 mod user;
 mod users;
 
-pub(crate) use identity::{Identity, Standing};
+pub(crate) use identity::{Identity, Refreshed, Standing};
 pub(crate) use log::{LogEntry, Place, Reason, RefusalLog, Refused};
 pub(crate) use selector::{CommandRule, CommandSet, KeyPattern, Selector};
 pub(crate) use user::{PasswordHash, User};

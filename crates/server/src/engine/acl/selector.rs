@@ -115,6 +115,17 @@ impl Selector {
             })
     }
 
+    /// Whether one pattern permits reading all keys with this prefix. Only a pattern whose one
+    /// special character is a `*` at its end does.
+    pub(super) fn may_read_all_below(&self, prefix: &[u8]) -> bool {
+        let covers = |key: &KeyPattern| {
+            let start = key.pattern.strip_suffix(b"*");
+            let is_special = |byte: &u8| b"*?[\\".contains(byte);
+            start.is_some_and(|start| !start.iter().any(is_special) && prefix.starts_with(start))
+        };
+        self.has_all_keys || self.keys.iter().any(|key| key.reads && covers(key))
+    }
+
     /// Whether the selector permits publishing to the channel or subscribing to it.
     // Source: Redis 7.2 `acl.c`, `ACLCheckChannelAgainstList`
     pub(crate) fn permits_channel(&self, channel: &[u8], steps: &Steps) -> bool {

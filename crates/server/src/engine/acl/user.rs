@@ -4,7 +4,7 @@ use std::fmt;
 
 use sha2::{Digest as _, Sha256};
 
-use super::selector::Selector;
+use super::selector::{KeyPattern, Selector};
 use crate::engine::secret::is_same_secret;
 
 /// Maximum rules of one user: passwords, commands, patterns, and selectors. Each request of a
@@ -118,7 +118,7 @@ impl User {
     }
 
     /// Whether a connection is this user's without a password, if it is the default user.
-    pub(crate) fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.is_on && self.takes_any_password
     }
 
@@ -151,6 +151,26 @@ impl User {
         other.all_selectors().any(|selector| {
             selector.has_all_channels || selector.channels.iter().any(|channel| !has(channel))
         })
+    }
+
+    /// Like [`User::has_fewer_channels_than`], for keys that the user may read.
+    pub(crate) fn has_fewer_keys_than(&self, other: &User) -> bool {
+        if self.all_selectors().any(|selector| selector.has_all_keys) {
+            return false;
+        }
+        let reads = |key: &KeyPattern| {
+            self.all_selectors()
+                .flat_map(|selector| &selector.keys)
+                .any(|own| own.reads && own.pattern == key.pattern)
+        };
+        other.all_selectors().any(|selector| {
+            selector.has_all_keys || selector.keys.iter().any(|key| key.reads && !reads(key))
+        })
+    }
+
+    /// Whether one pattern lets the user read all keys with this prefix.
+    pub(crate) fn may_read_all_below(&self, prefix: &[u8]) -> bool {
+        self.all_selectors().any(|selector| selector.may_read_all_below(prefix))
     }
 
     /// Whether the user has more rules than a user may have.

@@ -1,5 +1,6 @@
 //! All users, and their replacement.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +9,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 
 use super::user::{PasswordHash, User};
+use crate::config::Authority;
 
 /// The user of a connection that has not logged in.
 pub(crate) const DEFAULT_USER: &str = "default";
@@ -70,6 +72,17 @@ impl Users {
 
     pub(crate) fn default_user(&self) -> &Arc<User> {
         &self.default
+    }
+
+    /// Whether clients may act that have shown no password. All protocols, and `protected-mode`,
+    /// ask this function.
+    pub(crate) fn admit_without_password(&self, authority: Authority) -> bool {
+        match authority {
+            Authority::Users => self.default.is_open(),
+            Authority::DefaultUser => self.default.is_open() && self.default.is_unrestricted(),
+            Authority::Roles => false,
+            Authority::None => true,
+        }
     }
 
     /// In the order of their names.
@@ -153,11 +166,22 @@ impl Acl {
         &self,
         change: impl FnOnce(&mut Users) -> Result<T, E>,
     ) -> Result<T, E> {
+        self.change_if_needed(|users| change(users.to_mut()))
+    }
+
+    /// Like [`Acl::change`]; the function may leave the users as they are.
+    pub(crate) fn change_if_needed<T, E>(
+        &self,
+        change: impl FnOnce(&mut Cow<'_, Users>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let _changing = self.change.lock();
-        let mut users = Users::clone(&self.users.load());
+        let current = self.users.load();
+        let mut users = Cow::Borrowed(&**current);
         let result = change(&mut users)?;
-        self.users.store(Arc::new(users));
-        self.generation.0.fetch_add(2, Ordering::Release);
+        if let Cow::Owned(users) = users {
+            self.users.store(Arc::new(users));
+            self.generation.0.fetch_add(2, Ordering::Release);
+        }
         Ok(result)
     }
 }

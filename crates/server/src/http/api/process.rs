@@ -1,9 +1,9 @@
 //! The process: its configuration, threads and last events.
 
-use options::{Change, Form, Kind, Section};
+use options::{Change, Section};
 use serde_json::{Value, json};
 
-use crate::config::{OPTIONS, Settings};
+use crate::config::{OPTIONS, Settings, is_secret};
 use crate::engine::process;
 use crate::http::Exchange;
 use crate::logging;
@@ -18,9 +18,8 @@ pub(super) fn configuration(exchange: &Exchange<'_>) -> Value {
     let titled = |section: &'static Section<_>| section.rows.iter().map(|row| (section.title, row));
     let rows = OPTIONS.iter().flat_map(titled).map(|(title, option)| {
         let value = option.text(&settings);
-        let is_secret =
-            matches!(option.kind, Kind::Value { form: Form::Secret, .. }) && !value.is_empty();
-        let value = if is_secret { REDACTED } else { value.as_str() };
+        let is_hidden = is_secret(option) && !value.is_empty();
+        let value = if is_hidden { REDACTED } else { value.as_str() };
         json!({
             "name": option.name,
             "section": title,

@@ -3,6 +3,7 @@
 use cql::schema::{RowBuilder, Table, Values};
 
 use super::VirtualTableContext;
+use crate::config::is_public;
 use crate::engine::client_row::ClientRow;
 use crate::protocol::ClientProtocol;
 use crate::statements::redaction::without_password;
@@ -192,8 +193,8 @@ pub(super) fn settings(table: &Table, cx: &VirtualTableContext<'_>) -> Vec<Value
     let mut settings = cx.shared.config.lock().get(&[b"*"]);
     settings.sort_unstable();
     let row = |(name, value): (String, String)| {
-        let is_secret = name.ends_with("pass") && !value.is_empty();
-        let value = if is_secret { HIDDEN } else { &value };
+        let is_hidden = !is_public(name.as_bytes()) && !value.is_empty();
+        let value = if is_hidden { HIDDEN } else { &value };
         RowBuilder::new(table).text("name", &name).text("value", value).values()
     };
     settings.into_iter().map(row).collect()
