@@ -365,6 +365,36 @@ mod tests {
         check_catalog(&catalog);
     }
 
+    /// The deepest types and terms that are accepted need less than this, an eighth of a reactor's
+    /// stack, even without optimization.
+    const STACK_BYTES: usize = 2 << 20;
+
+    #[test]
+    fn the_deepest_statements_need_little_stack() {
+        let nest = |open: &str, inner: &str, close: &str, levels: usize| {
+            format!("{}{inner}{}", open.repeat(levels), close.repeat(levels))
+        };
+        let run = move || {
+            let levels = crate::types::size::TYPE_LEVELS_MAX - 1;
+            let of = nest("tuple<", "int", ">", levels);
+            let create = format!("CREATE TABLE deep (k int PRIMARY KEY, v {of})");
+            let catalog = changed(&start(), &create).expect("33 levels and more are accepted");
+            check_catalog(&catalog);
+            let value = nest("(", "1", ")", levels);
+            let insert = format!("INSERT INTO deep (k, v) VALUES (1, {value})");
+            PreparedStatement::new(&insert, Some(KEYSPACE), catalog)
+                .expect("values of all types can be written");
+            let deepest = crate::parser::DEPTH_MAX - 2;
+            for (open, close) in [("(", ")"), ("[", "]"), ("{", "}"), ("abs(", ")"), ("-", "")] {
+                let value = nest(open, "1", close, deepest);
+                check_statement(format!("UPDATE t SET v = {value} WHERE k = 1").as_bytes());
+                check_statement(format!("SELECT {value} FROM t").as_bytes());
+            }
+        };
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
+        thread.unwrap().join().unwrap();
+    }
+
     /// A schema as stored by a version without limits.
     #[test]
     fn stored_schemas_over_the_limits_are_read() {

@@ -18,6 +18,13 @@ pub(crate) struct Position {
     pub(crate) column: u32,
 }
 
+impl Position {
+    /// The position after the given number of characters of the same line.
+    pub(crate) fn after(self, characters: u32) -> Position {
+        Position { column: self.column.saturating_add(characters), ..self }
+    }
+}
+
 impl fmt::Display for Position {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "line {}:{}", self.line, self.column)
@@ -88,7 +95,10 @@ const UNITS: [&str; 11] = ["mo", "ms", "us", "µs", "ns", "y", "w", "d", "h", "m
 
 /// Maximum number of words, numbers, strings and symbols of a statement. Parsing and planning
 /// cannot pause, so the number is limited. Longer statements must bind values, or be split.
-pub(crate) const TOKENS_MAX: usize = 262_144;
+///
+/// A collection of 65,535 elements, the maximum of older versions of the protocol, may have 16
+/// tokens in each.
+pub(crate) const TOKENS_MAX: usize = 1 << 20;
 
 /// All tokens of `text`, the last one with [`Kind::End`].
 pub(crate) fn tokenize(text: &str) -> Result<Vec<Token<'_>>, SyntaxError> {
@@ -388,6 +398,6 @@ mod tests {
         let text = "1,".repeat(TOKENS_MAX / 2);
         assert_eq!(tokenize(&text).unwrap().len(), TOKENS_MAX + 1);
         let error = tokenize(&format!("{text}\n1")).unwrap_err().to_string();
-        assert_eq!(error, "line 2:0 a statement has at most 262144 words, values and symbols");
+        assert_eq!(error, "line 2:0 a statement has at most 1048576 words, values and symbols");
     }
 }

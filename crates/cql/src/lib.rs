@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 #[doc(hidden)]
+pub mod analysis;
 pub mod check;
 mod duration;
 pub mod error;
@@ -21,6 +22,7 @@ pub mod json_limits;
 pub mod lexer;
 mod markdown;
 pub mod moment;
+pub mod options;
 pub mod parser;
 pub mod plan;
 pub mod relation;

@@ -71,8 +71,10 @@ const RESERVED: [&str; 62] = [
     "with",
 ];
 
-/// Maximum nesting of terms, and of types.
+/// Maximum nesting of terms.
 pub(crate) const DEPTH_MAX: usize = 64;
+/// Maximum nesting of types.
+pub(crate) const TYPE_DEPTH_MAX: usize = 128;
 /// Maximum number of arithmetic operators in one term: the depth of `1 + 1 + 1` is its length.
 pub(crate) const OPERATORS_MAX: usize = 200;
 
@@ -337,8 +339,24 @@ impl<'a> Parser<'a> {
 
     /// Runs `part` one level deeper.
     pub(crate) fn nested<T>(&mut self, part: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
-        if self.depth == DEPTH_MAX {
-            return self.peek().fault(format!("more than {DEPTH_MAX} levels"));
+        self.nested_up_to(DEPTH_MAX, part)
+    }
+
+    /// Like [`Parser::nested`], for types, whose parsing needs less stack.
+    pub(crate) fn nested_type<T>(
+        &mut self,
+        part: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        self.nested_up_to(TYPE_DEPTH_MAX, part)
+    }
+
+    fn nested_up_to<T>(
+        &mut self,
+        depth_max: usize,
+        part: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
+        if self.depth >= depth_max {
+            return self.peek().fault(format!("more than {depth_max} levels"));
         }
         self.depth += 1;
         let result = part(self);

@@ -169,9 +169,12 @@ fn product(parser: &mut Parser<'_>, place: Place) -> Result<Term> {
 }
 
 fn factor(parser: &mut Parser<'_>, place: Place) -> Result<Term> {
+    let minus = parser.peek();
     if !parser.take_symbol("-") {
         return simple(parser, place);
     }
+    // A duration includes its sign; no operator negates one.
+    let is_sign = parser.peek().position == minus.position.after(1);
     Ok(match parser.nested(|parser| factor(parser, place))? {
         Term::Constant(Constant::Integer(digits)) => {
             Term::Constant(Constant::Integer(negated(&digits)))
@@ -179,7 +182,7 @@ fn factor(parser: &mut Parser<'_>, place: Place) -> Result<Term> {
         Term::Constant(Constant::Float(digits)) => {
             Term::Constant(Constant::Float(negated(&digits)))
         }
-        Term::Constant(Constant::Duration(text)) => {
+        Term::Constant(Constant::Duration(text)) if is_sign => {
             Term::Constant(Constant::Duration(negated(&text)))
         }
         other => Term::Negative(Box::new(other)),

@@ -1,5 +1,7 @@
 //! Type names in statements.
 
+use std::fmt;
+
 use wire::cql::ColumnType;
 
 use super::lexer::Kind;
@@ -17,7 +19,7 @@ pub enum TypeName {
     Frozen(Box<TypeName>),
     UserDefined(QualifiedName),
     /// `vector<float, 3>`
-    Vector(Box<TypeName>, usize),
+    Vector(Box<TypeName>, i32),
     /// The name of a Java class.
     Custom(String),
 }
@@ -103,9 +105,6 @@ const OLDER_CLASSES: [(&str, Native); 2] =
 
 pub(crate) const CLASS_PACKAGE: &str = "org.apache.cassandra.db.marshal.";
 
-/// Maximum dimensions of a vector: with floats, 4 MiB.
-const DIMENSIONS_MAX: i64 = 1 << 20;
-
 impl Native {
     pub(crate) fn name(self) -> &'static str {
         let row = NATIVES.iter().find(|(_, native)| *native == self);
@@ -123,9 +122,34 @@ impl Native {
     }
 }
 
+impl fmt::Display for TypeName {
+    /// As in the name of a column of a result.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TypeName::Native(native) => formatter.write_str(native.name()),
+            TypeName::List(element) => write!(formatter, "list<{element}>"),
+            TypeName::Set(element) => write!(formatter, "set<{element}>"),
+            TypeName::Map(key, value) => write!(formatter, "map<{key}, {value}>"),
+            TypeName::Tuple(parts) => {
+                let parts: Vec<String> = parts.iter().map(ToString::to_string).collect();
+                write!(formatter, "tuple<{}>", parts.join(", "))
+            }
+            TypeName::Vector(element, dimensions) => {
+                write!(formatter, "vector<{element}, {dimensions}>")
+            }
+            TypeName::Frozen(inner) => write!(formatter, "frozen<{inner}>"),
+            TypeName::UserDefined(QualifiedName { keyspace: Some(keyspace), name }) => {
+                write!(formatter, "{keyspace}.{name}")
+            }
+            TypeName::UserDefined(name) => formatter.write_str(&name.name),
+            TypeName::Custom(class) => write!(formatter, "'{class}'"),
+        }
+    }
+}
+
 impl TypeName {
     pub(crate) fn parse(parser: &mut Parser<'_>) -> Result<TypeName> {
-        parser.nested(|parser| {
+        parser.nested_type(|parser| {
             let token = parser.peek();
             if token.kind == Kind::String {
                 let class = parser.string()?;
@@ -171,8 +195,9 @@ fn parse_class(parser: &mut Parser<'_>) -> Option<TypeName> {
         return found.map(|(_, native)| TypeName::Native(native));
     }
     parser.expect_symbol("(").ok()?;
-    let nested =
-        |parser: &mut Parser<'_>| parser.nested(|parser| Ok(parse_class(parser))).ok().flatten();
+    let nested = |parser: &mut Parser<'_>| {
+        parser.nested_type(|parser| Ok(parse_class(parser))).ok().flatten()
+    };
     let first = Box::new(nested(parser)?);
     let comma = |parser: &mut Parser<'_>| parser.take_symbol(",").then_some(());
     let found = match *class {
@@ -193,8 +218,7 @@ fn parse_class(parser: &mut Parser<'_>) -> Option<TypeName> {
         }
         "VectorType" => {
             comma(parser)?;
-            let count = parser.integer().ok().filter(|it| (1..=DIMENSIONS_MAX).contains(it))?;
-            TypeName::Vector(first, usize::try_from(count).ok()?)
+            TypeName::Vector(first, i32::try_from(parser.integer().ok()?).ok()?)
         }
         _ => return None,
     };
@@ -212,11 +236,9 @@ fn parse_parts(parser: &mut Parser<'_>) -> Result<TypeName> {
         let count_token = parser.peek();
         let count = parser.integer()?;
         parser.expect_symbol(">")?;
-        return match usize::try_from(count) {
-            Ok(dimensions) if (1..=DIMENSIONS_MAX).contains(&count) => {
-                Ok(TypeName::Vector(Box::new(element), dimensions))
-            }
-            _ => count_token.fault(format!("a vector has 1 to {DIMENSIONS_MAX} dimensions")),
+        return match i32::try_from(count) {
+            Ok(dimensions) => Ok(TypeName::Vector(Box::new(element), dimensions)),
+            _ => count_token.fault(format!("a vector has 1 to {} dimensions", i32::MAX)),
         };
     }
     let mut parts = parser.bracketed("<", ">", TypeName::parse)?;
@@ -285,7 +307,7 @@ mod tests {
         for (text, expected) in [
             ("map<int>", "line 1:0 map does not have 1 parts"),
             ("bag<int>", "line 1:0 type bag has no parts"),
-            ("vector<float, 0>", "line 1:14 a vector has 1 to 1048576 dimensions"),
+            ("vector<float, 2147483648>", "line 1:14 a vector has 1 to 2147483647 dimensions"),
         ] {
             assert_eq!(parsed(text).unwrap_err().to_string(), expected);
         }

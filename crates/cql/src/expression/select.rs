@@ -3,17 +3,18 @@
 use super::Expression;
 use super::bind::{TermContext, bind_term, hinted_type};
 use super::cast::bind_cast;
-use super::fit::exact_type;
+use super::fit::{exact_type, fit_type};
 use super::operator;
 use super::resolve::{Argument, bind_resolved, resolve};
 use super::text::TermText;
 use crate::error::CqlError;
 use crate::function::aggregate::Aggregate;
-use crate::function::part::{ELEMENT, FIELD, SLICE};
+use crate::function::part::{ELEMENT, FIELD, HINT, SLICE};
 use crate::parser::QualifiedName;
 use crate::schema::Table;
 use crate::statements::Selector;
 use crate::term::{NEGATION, Term};
+use crate::type_name::TypeName;
 use crate::types::CqlType;
 
 /// What selectors may refer to, and the aggregates found in them.
@@ -65,6 +66,7 @@ pub(crate) fn bind_selector(
         Selector::Slice(inner, from, to) => bind_slice(inner, [from, to], cx),
         Selector::Field(inner, name) => bind_field(inner, name, cx),
         Selector::Brackets(inner) => bind_selector(inner, cx),
+        Selector::Hint(name, inner) => bind_hint(name, inner, cx),
         Selector::Value(term) => bind_value(term, cx),
     }
 }
@@ -159,6 +161,7 @@ fn selector_text(selector: &Selector) -> String {
         Selector::Slice(inner, ..) => format!("{}[..]", selector_text(inner)),
         Selector::Field(inner, name) => format!("{}.{name}", selector_text(inner)),
         Selector::Brackets(inner) => format!("({})", selector_text(inner)),
+        Selector::Hint(name, inner) => format!("({name}){}", selector_text(inner)),
         Selector::Value(term) => TermText(term).to_string(),
     }
 }
@@ -238,6 +241,28 @@ fn bind_field(
     Ok(Expression::call(&FIELD, vec![value, place], of))
 }
 
+/// A value whose type is, or includes, the one of the hint.
+// Source: Cassandra 5.0, Selectable.WithTypeHint
+fn bind_hint(
+    name: &TypeName,
+    inner: &Selector,
+    cx: &mut SelectorContext<'_, '_>,
+) -> Result<Expression, CqlError> {
+    let to = hinted_type(name, cx.terms)?;
+    let value = bind_selector(inner, cx)?;
+    if *value.cql_type() == to {
+        return Ok(value);
+    }
+    if !fit_type(value.cql_type(), &to).is_some() || to.is_multi_cell() {
+        let text = format!("({name}){}", selector_text(inner));
+        return Err(CqlError::invalid(format!(
+            "Cannot assign value {text} to {text} of type {}",
+            to.frozen()
+        )));
+    }
+    Ok(Expression::call(&HINT, vec![value], to))
+}
+
 // Source: Cassandra 5.0, Selectable.WithTerm
 fn bind_value(term: &Term, cx: &mut SelectorContext<'_, '_>) -> Result<Expression, CqlError> {
     let of = exact_type(term, cx.terms).ok_or_else(|| {
@@ -277,6 +302,12 @@ mod tests {
             ("map_keys(m)", "[1, 2, 3]"),
             ("(bigint) 3", "3"),
             ("[(int) 1, 2]", "[1, 2]"),
+            ("(int) c", "7"),
+            ("(int) (c + 1) * 2", "16"),
+            ("(int) ((c - 1) % 4)", "2"),
+            ("(int) (int) c", "7"),
+            ("(bigint) token(k1, k2)", "6516349416904725244"),
+            ("abs((int) c)", "7"),
             ("(c + 1) * 2", "16"),
             ("c / 2", "3"),
             ("-c", "-7"),
@@ -336,6 +367,8 @@ mod tests {
                 "Cannot infer type for term 'constant' in selection clause (try using a cast to force a type)",
             ),
             ("cast(c as boolean)", "c cannot be cast to boolean"),
+            ("(bigint) c", "Cannot assign value (bigint)c to (bigint)c of type bigint"),
+            ("(text) (c)", "Cannot assign value (text)(c) to (text)(c) of type text"),
             ("c + k2", "the '+' operation is not supported between c and k2"),
             ("-k2", NEGATION_REFUSED),
             (

@@ -5,6 +5,7 @@ use super::{Call, Function, Shape, Signature, time};
 use crate::error::CqlError;
 use crate::type_name::Native;
 use crate::types::CqlType;
+use crate::value::number::Decimal;
 use crate::value::text::native_to_text;
 use crate::value::time::format_timestamp;
 
@@ -67,6 +68,13 @@ fn run(call: &Call<'_>) -> Result<Option<Vec<u8>>, CqlError> {
         _ => {
             debug_assert!(NUMERIC.contains(from));
             let Some(number) = Number::decode(bytes, *from) else { return Ok(None) };
+            if let (Number::Float(value), Native::Decimal) = (&number, to)
+                && value.is_finite()
+            {
+                // The digits of the float itself, not those of the double of the same value.
+                let digits = native_to_text(bytes, *from).and_then(|text| Decimal::parse(&text));
+                return Ok(digits.map(|decimal| decimal.encode()));
+            }
             let bytes = number.encode(*to).map_err(|error| CqlError::invalid(error.to_string()))?;
             Ok(Some(bytes))
         }

@@ -21,6 +21,9 @@ pub(crate) static ELEMENT: Function = part("_element", |call| {
     Ok(found.map(<[u8]>::to_vec))
 });
 
+/// The value itself, with the type of a hint.
+pub(crate) static HINT: Function = part("_hint", |call| Ok(call.argument(0).map(<[u8]>::to_vec)));
+
 /// From one key to another; null is an open end. For a collection with one cell per item, an empty
 /// result is null.
 pub(crate) static SLICE: Function = part("_slice", |call| {

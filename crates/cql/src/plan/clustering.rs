@@ -52,9 +52,24 @@ pub(super) fn plan(
         found.columns[index].drain_into(index, filters);
     }
     for tuple in found.tuples.drain(..) {
+        check_filter(&tuple)?;
         tuple.drain_into(filters);
     }
     Ok(restrictions)
+}
+
+/// Checks that a relation on several columns can be compared with each row.
+// Source: Cassandra 5.0, MultiColumnRestriction.addToRowFilter of each kind
+fn check_filter(tuple: &Tuple) -> Result<(), CqlError> {
+    if tuple.found.is_slice() {
+        return Err(CqlError::invalid(
+            "Multi-column slice restrictions cannot be used for filtering.",
+        ));
+    }
+    if tuple.found.names_several() {
+        return Err(CqlError::invalid("Multicolumn IN filters are not supported"));
+    }
+    Ok(())
 }
 
 /// The columns restricted by ranges of rows.
@@ -115,10 +130,17 @@ fn check_rest(
         Some(restricted) if !allows_filtering => {
             let is_contains = found.columns[restricted].asks_for(Comparison::Contains)
                 || found.columns[restricted].asks_for(Comparison::ContainsKey);
-            let is_indexed =
-                table.indexes.iter().any(|index| index.column == table.columns[restricted].name);
-            if is_indexed && !in_tuple(restricted) {
-                return Ok(()); // all filters must be known before an index can be chosen
+            if table.is_indexed(restricted) && !in_tuple(restricted) {
+                return match sliced {
+                    // All filters must be known before an index can be chosen.
+                    None => Ok(()),
+                    Some(before) if table.is_indexed(before) => Ok(()),
+                    Some(before) => Err(CqlError::invalid(format!(
+                        "PRIMARY KEY column \"{}\" cannot be restricted (preceding column \"{}\" \
+                         is restricted by a non-EQ relation)",
+                        table.columns[restricted].name, table.columns[before].name
+                    ))),
+                };
             }
             if is_contains {
                 return Err(CqlError::invalid(

@@ -45,7 +45,7 @@ fn part(selector: &Selector) -> String {
             let keyspace = function.keyspace.as_deref().unwrap_or("system");
             format!("{keyspace}.{}({arguments})", function.name)
         }
-        Selector::Cast(inner, of) => format!("cast({} as {})", part(inner), type_text(of)),
+        Selector::Cast(inner, of) => format!("cast({} as {of})", part(inner)),
         Selector::Element(inner, key) => format!("{}[{}]", part(inner), term(key)),
         Selector::Slice(inner, from, to) => {
             let end = |end: &Option<Term>| end.as_ref().map(term).unwrap_or_default();
@@ -53,14 +53,8 @@ fn part(selector: &Selector) -> String {
         }
         Selector::Field(inner, name) => format!("{}.{name}", part(inner)),
         Selector::Brackets(inner) => format!("({})", part(inner)),
+        Selector::Hint(of, inner) => format!("({of}){}", part(inner)),
         Selector::Value(value) => term(value),
-    }
-}
-
-fn type_text(of: &crate::type_name::TypeName) -> String {
-    match of {
-        crate::type_name::TypeName::Native(native) => native.name().to_owned(),
-        other => format!("{other:?}").to_lowercase(),
     }
 }
 
@@ -117,7 +111,7 @@ pub(super) fn term(of: &Term) -> String {
         }
         Term::Tuple(terms) => format!("({})", list(terms)),
         Term::Call { function, arguments } => format!("{}({})", function.name, list(arguments)),
-        Term::Hint(of, value) => format!("({}){}", type_text(of), term(value)),
+        Term::Hint(of, value) => format!("({of}){}", term(value)),
         Term::Negative(value) => format!("-{}", term(value)),
         Term::Arithmetic(operator, left, right) => {
             format!("{} {} {}", term(left), operator.symbol(), term(right))

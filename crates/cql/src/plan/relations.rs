@@ -56,6 +56,11 @@ impl Found {
         (self.lower.is_some() || self.upper.is_some()) && self.others.is_empty()
     }
 
+    /// Whether it is an enumeration of more than one value.
+    pub(super) fn names_several(&self) -> bool {
+        self.choices.as_ref().is_some_and(|choices| !matches!(choices, Choices::One(_)))
+    }
+
     pub(super) fn asks_for(&self, operator: Comparison) -> bool {
         self.others.iter().any(|(_, own, _)| *own == operator)
     }
@@ -145,7 +150,7 @@ impl Found {
                 Choices::One(_) => Comparison::Equal,
                 _ => Comparison::In,
             };
-            filters.push(Filter { column, part: whole(), operator, choices });
+            filters.push(Filter::new(column, whole(), operator, choices));
         }
         let edges = [
             (self.lower.take(), Comparison::Greater, Comparison::GreaterOrEqual),
@@ -154,15 +159,11 @@ impl Found {
         for (edge, open, closed) in edges {
             let Some(edge) = edge else { continue };
             let operator = if edge.is_inclusive { closed } else { open };
-            filters.push(Filter {
-                column,
-                part: edge.tuple.map_or(FilterPart::Whole, FilterPart::Tuple),
-                operator,
-                choices: Choices::One(edge.value),
-            });
+            let part = edge.tuple.map_or(FilterPart::Whole, FilterPart::Tuple);
+            filters.push(Filter::new(column, part, operator, Choices::One(edge.value)));
         }
         for (part, operator, choices) in self.others.drain(..) {
-            filters.push(Filter { column, part, operator, choices });
+            filters.push(Filter::new(column, part, operator, choices));
         }
     }
 }

@@ -5,6 +5,7 @@ use super::lookups::{self, Lookup};
 use super::names;
 use super::planner::{Planner, names as listed};
 use super::relations::{Found, Relations};
+use crate::analysis::Analysis;
 use crate::error::CqlError;
 use crate::expression::Expression;
 use crate::relation::{Comparison, Relation};
@@ -75,6 +76,10 @@ pub struct Filter {
     pub part: FilterPart,
     pub operator: Comparison,
     pub choices: Choices,
+    /// Applied to both sides of the comparison.
+    pub analysis: Analysis,
+    /// Whether only values of the same bytes are equal.
+    pub is_exact: bool,
 }
 
 /// The compared part of a column.
@@ -85,6 +90,17 @@ pub enum FilterPart {
     Tuple(usize),
     /// `m['k']`
     Element(Expression),
+}
+
+impl Filter {
+    pub(super) fn new(
+        column: usize,
+        part: FilterPart,
+        operator: Comparison,
+        choices: Choices,
+    ) -> Filter {
+        Filter { column, part, operator, choices, analysis: Analysis::default(), is_exact: false }
+    }
 }
 
 /// The kind of a statement, which determines the restrictions it allows.
@@ -167,6 +183,7 @@ impl Restrictions {
         if is_select && !kind.allows_filtering() && !finds_all() {
             return Err(CqlError::invalid(NEEDS_FILTERING));
         }
+        lookups::analyze(table, &clustering, &mut filters, &lookups);
         Ok(Restrictions { partition, clustering, filters, lookups })
     }
 

@@ -142,7 +142,8 @@ fn each_column(selector: &Selector, found: &mut dyn FnMut(&str)) {
         | Selector::Element(inner, _)
         | Selector::Slice(inner, ..)
         | Selector::Field(inner, _)
-        | Selector::Brackets(inner) => each_column(inner, found),
+        | Selector::Brackets(inner)
+        | Selector::Hint(_, inner) => each_column(inner, found),
         Selector::CountRows | Selector::Value(_) => {}
     }
 }

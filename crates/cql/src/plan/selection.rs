@@ -187,6 +187,7 @@ fn take_extras(
         }
         Selector::Field(inner, name) => Selector::Field(Box::new(part(inner)?), name.clone()),
         Selector::Brackets(inner) => Selector::Brackets(Box::new(part(inner)?)),
+        Selector::Hint(of, inner) => Selector::Hint(of.clone(), Box::new(part(inner)?)),
         Selector::Column(_) | Selector::CountRows | Selector::Value(_) => selector.clone(),
     })
 }

@@ -417,7 +417,7 @@ fn cells_target(
     if sets_rows || conditions.reads_rows(table) || given > 0 && !conditions.is_none() {
         return Err(missing(&all[given..]));
     }
-    if given > 0 {
+    if !restrictions.clustering.is_empty() {
         return Err(statics_only(statement));
     }
     Ok(Target::Statics)

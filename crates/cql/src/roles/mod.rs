@@ -17,7 +17,7 @@ mod resource;
 mod role;
 mod rows;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use access::{Access, Performer};
 pub use change::{ChangeContext, change, changes_roles, follow_schema};

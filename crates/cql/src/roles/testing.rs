@@ -25,12 +25,12 @@ pub(super) fn as_role(
     change(roles, &statement, &cx)
 }
 
-pub(super) fn try_change(roles: &Roles, text: &str) -> Result<Option<RolesChange>, CqlError> {
+pub(crate) fn try_change(roles: &Roles, text: &str) -> Result<Option<RolesChange>, CqlError> {
     as_role(roles, Some(SUPERUSER), text)
 }
 
 /// The roles after these statements, all of which must succeed.
-pub(super) fn roles(statements: &[&str]) -> Roles {
+pub(crate) fn roles(statements: &[&str]) -> Roles {
     let mut start = Roles::default();
     start.edit(SUPERUSER).is_superuser = true;
     statements.iter().fold(start, |roles, text| match try_change(&roles, text) {

@@ -194,8 +194,7 @@ fn drop(
         column_type: expanded(&column.column_type),
         is_static: column.kind == ColumnKind::Static,
         number: column.number,
-        // Rows store milliseconds.
-        dropped_at: dropped_at.saturating_sub(dropped_at.rem_euclid(1000)),
+        dropped_at,
         keeps_newer: timestamp.is_some(),
     };
     table.dropped.insert(column.name, dropped);

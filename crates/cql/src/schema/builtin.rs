@@ -201,7 +201,7 @@ const SYSTEM_SCHEMA: [(&str, &str); 11] = [
         "dropped column registry",
         "CREATE TABLE dropped_columns (keyspace_name text, table_name text, column_name text, \
          dropped_time timestamp, kind text, type text, column_number int, with_newer boolean, \
-         with_table uuid, PRIMARY KEY (keyspace_name, table_name, column_name))",
+         with_table uuid, with_time bigint, PRIMARY KEY (keyspace_name, table_name, column_name))",
     ),
     (
         "view definitions",
@@ -402,7 +402,7 @@ const REDIS_TABLES: [(&str, &str); 6] = [
 /// Columns of `system_schema` that Cassandra does not have: they are stored, but hidden from
 /// clients. The store's numbers of columns follow the order of their names, so the name of a new
 /// one must come last.
-const HIDDEN: [&str; 4] = ["column_number", "with_key", "with_newer", "with_table"];
+const HIDDEN: [&str; 5] = ["column_number", "with_key", "with_newer", "with_table", "with_time"];
 
 /// The built-in tables with all stored columns.
 static STORED: LazyLock<Catalog> = LazyLock::new(|| {

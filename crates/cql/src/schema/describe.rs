@@ -355,7 +355,7 @@ fn index_element(table: &Table, index: &Index) -> Element {
     Element { keyspace: table.keyspace.clone(), kind: "index", name: index.name.clone(), statement }
 }
 
-fn map_literal(map: &BTreeMap<String, String>) -> String {
+pub(super) fn map_literal(map: &BTreeMap<String, String>) -> String {
     let pairs = map.iter().map(|(key, value)| format!("{}: {}", literal(key), literal(value)));
     format!("{{{}}}", pairs.collect::<Vec<_>>().join(", "))
 }
@@ -496,11 +496,11 @@ mod tests {
         "CREATE TYPE address (street text, zips frozen<list<zip>>)",
         "CREATE TABLE short (k int PRIMARY KEY, v text)",
         "CREATE TABLE \"Long\" (a int, b text, c int, d timeuuid, s int STATIC, m map<text, int>, \
-         z frozen<address>, n int, PRIMARY KEY ((a, b), c, d)) \
+         z frozen<address>, n text, PRIMARY KEY ((a, b), c, d)) \
          WITH CLUSTERING ORDER BY (c DESC, d ASC) AND comment = 'it''s' \
          AND id = 5a1c395e-b41f-11e5-9f22-ba0be0483c18 AND extensions = {'x': 'y'}",
         "CREATE INDEX by_m ON \"Long\" (keys(m))",
-        "CREATE CUSTOM INDEX by_n ON \"Long\" (n) USING 'sai' WITH OPTIONS = {'similarity_function': 'cosine'}",
+        "CREATE CUSTOM INDEX by_n ON \"Long\" (n) USING 'sai' WITH OPTIONS = {'case_sensitive': 'false'}",
         "ALTER TABLE short DROP v",
         "ALTER TABLE short ADD v text",
     ];
@@ -556,7 +556,7 @@ mod tests {
     c int,
     d timeuuid,
     s int static,
-    n int,
+    n text,
     z frozen<address>,
     m map<text, int>,
     PRIMARY KEY ((a, b), c, d)
@@ -567,7 +567,7 @@ mod tests {
 
     const INDEXES: [&str; 2] = [
         "CREATE INDEX by_m ON k.\"Long\" (keys(m));",
-        "CREATE CUSTOM INDEX by_n ON k.\"Long\" (n) USING 'sai' WITH OPTIONS = {'similarity_function': 'cosine'};",
+        "CREATE CUSTOM INDEX by_n ON k.\"Long\" (n) USING 'sai' WITH OPTIONS = {'case_sensitive': 'false'};",
     ];
 
     #[test]

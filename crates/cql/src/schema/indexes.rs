@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 
 use super::change::{ChangeContext, ChangeResult, Verb};
+use super::describe::map_literal;
 use super::names::{Action, existing, guard, keyspace_of};
 use super::options::{map_of, refuse_unknown};
-use super::table::{ColumnKind, Index, IndexTarget, Table};
+use super::table::{
+    Column, ColumnKind, Index, IndexClass, IndexTarget, Table, indexed_type, is_attached, is_class,
+    is_text,
+};
 use super::tables::event;
 use super::{Catalog, Keyspace};
+use crate::analysis::Analysis;
 use crate::error::CqlError;
 use crate::parser::QualifiedName;
 use crate::statements::{CreateIndex, IndexTarget as Written};
-use crate::type_name::Native;
-use crate::types::CqlType;
+use crate::type_name::{CLASS_PACKAGE, Native};
+use crate::types::{CqlType, class_name};
 
 /// Maximum number of indexes of a table: each write updates all.
 const INDEXES_MAX: usize = 100;
@@ -20,17 +25,13 @@ const INDEXES_MAX: usize = 100;
 /// Supported index classes of Cassandra: all are implemented by the one index of this server. With
 /// their short names, in any case.
 // Source: Cassandra 5.0, schema.IndexMetadata.indexNameAliases
-const ATTACHED: IndexClass =
-    ("org.apache.cassandra.index.sai.StorageAttachedIndex", &["sai", "storageattachedindex"]);
 const LEGACY: IndexClass =
     ("org.apache.cassandra.index.internal.CassandraIndex", &["legacy_local_table"]);
 const SASI: IndexClass = ("org.apache.cassandra.index.sasi.SASIIndex", &["sasiindex"]);
 
-type IndexClass = (&'static str, &'static [&'static str]);
-
 /// Options of storage-attached indexes.
 // Source: Cassandra 5.0, index.sai.StorageAttachedIndex.VALID_OPTIONS
-const ATTACHED_OPTIONS: [&str; 7] = [
+pub(crate) const ATTACHED_OPTIONS: [&str; 7] = [
     "case_sensitive",
     "normalize",
     "ascii",
@@ -40,12 +41,17 @@ const ATTACHED_OPTIONS: [&str; 7] = [
     "optimize_for",
 ];
 
-/// The ones of [`ATTACHED_OPTIONS`] that transform texts.
-const ANALYZING: [&str; 3] = ["case_sensitive", "normalize", "ascii"];
-
-fn is_class(name: &str, (class, aliases): IndexClass) -> bool {
-    name == class || aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
-}
+/// The ones of [`ATTACHED_OPTIONS`] for the graph of a vector index, which Cassandra allows only
+/// with a property of its virtual machine.
+const GRAPH_OPTIONS: [(&str, &str); 2] = [
+    ("maximum_node_connections", "Maximum node connections"),
+    ("construction_beam_width", "Construction beam width"),
+];
+/// The ones for vectors that are words. They have no effect: no query uses an index on vectors.
+const VECTOR_WORDS: [(&str, &[&str]); 2] = [
+    ("similarity_function", &["EUCLIDEAN", "DOT_PRODUCT", "COSINE"]),
+    ("optimize_for", &["LATENCY", "RECALL"]),
+];
 
 fn refuse<T>(reason: impl Into<String>) -> Result<T, CqlError> {
     Err(CqlError::Invalid(reason.into()))
@@ -82,11 +88,6 @@ pub(super) fn create(
         });
     };
     let (column, target) = checked_target(table, written)?;
-    if create.class.as_deref().is_some_and(|class| is_class(class, ATTACHED))
-        && let Some(column) = table.column(&column)
-    {
-        check_attached_column(&column.column_type, target, &options)?;
-    }
     let name = create.name.as_ref().map(|name| name.name.clone());
     let name = checked_name(name.unwrap_or_else(|| free_name(keyspace, table_name, &column)))?;
     let index = Index { name, column, target, class: create.class.clone(), options };
@@ -99,6 +100,9 @@ pub(super) fn create(
             "Index {} is a duplicate of existing index {}",
             index.name, other.name
         ));
+    }
+    if index.is_attached() {
+        check_attached(table, &index)?;
     }
     if table.indexes.len() >= INDEXES_MAX {
         return refuse(format!(
@@ -145,9 +149,7 @@ fn given_options(create: &CreateIndex) -> Result<BTreeMap<String, String>, CqlEr
         (Some(class), _) if is_class(class, SASI) => {
             return refuse("SASI indexes are disabled. Enable in cassandra.yaml to use.");
         }
-        (Some(class), _) => {
-            (!is_class(class, ATTACHED) && !is_class(class, LEGACY)).then_some(class)
-        }
+        (Some(class), _) => (!is_attached(class) && !is_class(class, LEGACY)).then_some(class),
         (None, default) => default,
     };
     if let Some(class) = unknown {
@@ -156,20 +158,12 @@ fn given_options(create: &CreateIndex) -> Result<BTreeMap<String, String>, CqlEr
     refuse_unknown(&create.options, &["options"])?;
     let Some((name, value)) = create.options.first() else { return Ok(BTreeMap::new()) };
     let options = map_of(name, value)?;
-    if create.class.is_none() && !options.is_empty() {
+    if !create.class.as_deref().is_some_and(is_attached) && !options.is_empty() {
         return refuse("Cannot specify options for a non-CUSTOM index");
     }
     if let Some(name) = ["class_name", "target"].into_iter().find(|n| options.contains_key(*n)) {
         return refuse(format!("Cannot specify {name} as a CUSTOM option"));
     }
-    if create.class.as_deref().is_some_and(|class| is_class(class, ATTACHED)) {
-        check_attached(&options)?;
-    }
-    Ok(options)
-}
-
-// Source: Cassandra 5.0, index.sai.StorageAttachedIndex.validateOptions, NonTokenizingOptions
-fn check_attached(options: &BTreeMap<String, String>) -> Result<(), CqlError> {
     let unknown = options.keys().filter(|name| !ATTACHED_OPTIONS.contains(&name.as_str()));
     let unknown: Vec<&str> = unknown.map(String::as_str).collect();
     if !unknown.is_empty() {
@@ -178,8 +172,62 @@ fn check_attached(options: &BTreeMap<String, String>) -> Result<(), CqlError> {
             unknown.join(", ")
         )));
     }
-    for name in ANALYZING {
-        let Some(value) = options.get(name) else { continue };
+    Ok(options)
+}
+
+/// Restrictions of storage-attached indexes.
+// Source: Cassandra 5.0, index.sai.StorageAttachedIndex.validateOptions
+fn check_attached(table: &Table, index: &Index) -> Result<(), CqlError> {
+    let Index { column: name, target, options, .. } = index;
+    let is_same = |other: &Index| other.column == *name && other.target == *target;
+    if table.indexes.iter().any(|other| other.is_attached() && is_same(other)) {
+        return refuse(format!(
+            "Cannot create more than one storage-attached index on the same column: {name}"
+        ));
+    }
+    let Some(column) = table.column(name) else { return Ok(()) };
+    let of = indexed_type(&column.column_type, *target);
+    check_analysis(column, of, *target, options)?;
+    if let CqlType::Vector(element, _) = of
+        && **element != CqlType::Native(Native::Float)
+    {
+        return refuse("SAI ANN indexes are only allowed on vector columns with float elements");
+    }
+    check_vector_options(of, options)
+}
+
+// Source: Cassandra 5.0, index.sai.analyzer.NonTokenizingOptions
+fn check_analysis(
+    column: &Column,
+    of: &CqlType,
+    target: IndexTarget,
+    options: &BTreeMap<String, String>,
+) -> Result<(), CqlError> {
+    let is_analyzing = |name: &String| Analysis::OPTIONS.contains(&name.as_str());
+    let analyzing = options.iter().filter(|(name, _)| is_analyzing(name));
+    let analyzing: BTreeMap<_, _> =
+        analyzing.map(|(name, value)| (name.clone(), value.clone())).collect();
+    if analyzing.is_empty() {
+        return Ok(());
+    }
+    if column.is_key() {
+        return refuse(format!(
+            "Analysis options are not supported on primary key columns, but found {}",
+            map_literal(&analyzing)
+        ));
+    }
+    match of {
+        CqlType::Map(key, value) if target == IndexTarget::Entries => {
+            let classes = [key, value].map(|part| class_name(part, false));
+            let classes = classes.join(",");
+            return refuse(format!(
+                "CQL type '{CLASS_PACKAGE}CompositeType({classes})' cannot be analyzed."
+            ));
+        }
+        _ if !is_text(of) => return refuse(format!("CQL type {of} cannot be analyzed.")),
+        _ => {}
+    }
+    for (name, value) in &analyzing {
         if !["true", "false"].iter().any(|word| word.eq_ignore_ascii_case(value)) {
             return refuse(format!("Illegal value for boolean option '{name}': {value}"));
         }
@@ -187,27 +235,30 @@ fn check_attached(options: &BTreeMap<String, String>) -> Result<(), CqlError> {
     Ok(())
 }
 
-/// Restrictions of storage-attached indexes on columns.
-// Source: Cassandra 5.0, index.sai.StorageAttachedIndex.validateOptions
-fn check_attached_column(
-    of: &CqlType,
-    target: IndexTarget,
-    options: &BTreeMap<String, String>,
-) -> Result<(), CqlError> {
-    let of = match (of.unfrozen(), target) {
-        (CqlType::List(item) | CqlType::Set(item), _) => item,
-        (CqlType::Map(key, _), IndexTarget::Keys) => key,
-        (CqlType::Map(_, value), IndexTarget::Values) => value,
-        _ => of,
-    };
-    if let CqlType::Vector(element, _) = of
-        && **element != CqlType::Native(Native::Float)
-    {
-        return refuse("SAI ANN indexes are only allowed on vector columns with float elements");
+// Source: Cassandra 5.0, index.sai.disk.v1.IndexWriterConfig.fromOptions
+fn check_vector_options(of: &CqlType, options: &BTreeMap<String, String>) -> Result<(), CqlError> {
+    let names = GRAPH_OPTIONS.iter().map(|(name, _)| name);
+    let mut names = names.chain(VECTOR_WORDS.iter().map(|(name, _)| name));
+    if !matches!(of, CqlType::Vector(..)) && names.any(|name| options.contains_key(*name)) {
+        return refuse(format!("CQL type {of} cannot have vector options"));
     }
-    let is_text = matches!(of, CqlType::Native(Native::Text | Native::Ascii));
-    if !is_text && ANALYZING.iter().any(|name| options.contains_key(*name)) {
-        return refuse(format!("CQL type {of} cannot be analyzed."));
+    if let Some((_, shown)) = GRAPH_OPTIONS.iter().find(|(name, _)| options.contains_key(*name)) {
+        return refuse(format!(
+            "{shown} cannot be set without enabling SAI_VECTOR_ALLOW_CUSTOM_PARAMETERS"
+        ));
+    }
+    for (name, words) in VECTOR_WORDS {
+        let Some(word) = options.get(name).map(|value| value.to_uppercase()) else { continue };
+        if !words.contains(&word.as_str()) {
+            let shown = match name {
+                "optimize_for" => format!("optimize_for '{word}'"),
+                _ => format!("Similarity function {word}"),
+            };
+            return refuse(format!(
+                "{shown} was not recognized for index null. Valid values are: {}",
+                words.join(", ")
+            ));
+        }
     }
     Ok(())
 }

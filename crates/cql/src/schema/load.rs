@@ -12,7 +12,7 @@ use super::table::{
 };
 use super::unusable::{Reason, SchemaObject, UnusableRow};
 use super::{Catalog, Keyspace};
-use crate::parser::{DEPTH_MAX, Parser};
+use crate::parser::{Parser, TYPE_DEPTH_MAX};
 use crate::type_name::{Native, TypeName};
 use crate::types::size::{TypeSize, reduced, reduced_user};
 use crate::types::{CqlType, UserType};
@@ -252,7 +252,11 @@ impl Loading<'_> {
             let Some(column_type) = column_type(row, keyspace, &table.name)? else {
                 return Ok(Part::Breaks(Reason::NoType));
             };
-            let dropped_at = row.bigint("dropped_time")?.unwrap_or(0).saturating_mul(1000);
+            // An earlier version stored milliseconds only.
+            let dropped_at = match row.bigint("with_time")? {
+                Some(microseconds) => microseconds,
+                None => row.bigint("dropped_time")?.unwrap_or(0).saturating_mul(1000),
+            };
             let is_static = row.text("kind")? == "static";
             let number = number(row)?;
             let keeps_newer = row.boolean("with_newer")?.unwrap_or(false);
@@ -328,7 +332,7 @@ fn column_type(
 fn type_of(text: &str, keyspace: &Keyspace, object: &str) -> Option<CqlType> {
     // The type of a dropped column: user-defined types are expanded, without a limit in an earlier
     // version.
-    if brackets(text) >= DEPTH_MAX {
+    if brackets(text) >= TYPE_DEPTH_MAX {
         tracing::warn!(keyspace = keyspace.name, object, "type read as a blob");
         return Some(CqlType::Native(Native::Blob));
     }

@@ -36,8 +36,12 @@ pub use builtin::{DATA_CENTER, builtin, builtin_table, is_system, is_virtual_sys
 pub(crate) use builtin::{is_local_system, is_replicated_system};
 pub use change::{ChangeContext, Event, Target, Verb, change, changes_schema};
 pub use describe::{DescribeContext, describe};
+#[cfg(test)]
+pub(crate) use indexes::ATTACHED_OPTIONS as INDEX_OPTIONS;
 pub use keyspaces::replication_warning;
 pub use load::from_rows;
+#[cfg(test)]
+pub(crate) use options::TABLE_OPTIONS;
 pub use row::{Cells, Damaged, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows, Values};
 pub use rows::{DESCRIBING, SCHEMA, described_column, keyspace_rows};
 pub use table::{Column, ColumnKind, Index, IndexTarget, Table, TableSource};

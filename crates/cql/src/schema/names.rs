@@ -8,9 +8,10 @@ use super::{Catalog, Keyspace};
 use crate::error::CqlError;
 use crate::parser::QualifiedName;
 
-/// Maximum length of the name of a keyspace, table or index: Cassandra uses them as file names.
-// Source: Cassandra 5.0, schema.SchemaConstants.NAME_LENGTH
-pub(super) const NAME_BYTES_MAX: usize = 48;
+/// Maximum length of the name of a keyspace and of a table: Cassandra uses them as file names.
+// Source: Cassandra 5.0.9, schema.SchemaConstants
+const KEYSPACE_NAME_BYTES_MAX: usize = 48;
+const TABLE_NAME_BYTES_MAX: usize = 222;
 
 /// The action of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,10 +23,44 @@ pub(super) enum Action {
     Drop,
 }
 
-/// Whether a name consists of letters, digits and underscores, and is not too long.
-pub(super) fn is_valid_name(name: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_word)
+/// Whether a name consists of letters, digits and underscores.
+fn is_word(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !name.is_empty() && name.bytes().all(is_part)
+}
+
+fn check_keyspace_name(name: &str) -> Result<(), CqlError> {
+    if !is_word(name) {
+        return Err(CqlError::Invalid(format!(
+            "Keyspace name must not be empty and must contain alphanumeric or underscore \
+             characters only (got \"{name}\")"
+        )));
+    }
+    if name.len() > KEYSPACE_NAME_BYTES_MAX {
+        return Err(CqlError::Invalid(format!(
+            "Keyspace name must not be more than {KEYSPACE_NAME_BYTES_MAX} characters long (got \
+             {} characters for \"{name}\")",
+            name.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn check_table_name(keyspace: &str, name: &str) -> Result<(), CqlError> {
+    if !is_word(name) {
+        return Err(CqlError::Config(format!(
+            "{keyspace}.{name}: Table name must not be empty or not contain \
+             non-alphanumeric-underscore characters (got \"{name}\")"
+        )));
+    }
+    if name.len() > TABLE_NAME_BYTES_MAX {
+        return Err(CqlError::Config(format!(
+            "{keyspace}.{name}: Table name must not be more than {TABLE_NAME_BYTES_MAX} \
+             characters long (got {} characters for \"{name}\")",
+            name.len()
+        )));
+    }
+    Ok(())
 }
 
 /// The keyspace of a name: its own or the one in use.
@@ -67,13 +102,7 @@ pub(super) fn guard(keyspace: &str, action: Action) -> Result<(), CqlError> {
     if is_replicated_system(keyspace) {
         return Err(CqlError::Unauthorized(format!("Cannot {verb} <keyspace {keyspace}>")));
     }
-    if !is_valid_name(keyspace) {
-        return Err(CqlError::Invalid(format!(
-            "Keyspace name must not be empty, more than {NAME_BYTES_MAX} characters long, or \
-             contain non-alphanumeric-underscore characters (got '{keyspace}')"
-        )));
-    }
-    Ok(())
+    check_keyspace_name(keyspace)
 }
 
 /// The existing keyspace for a new object.

@@ -330,7 +330,7 @@ fn speculative_retry(text: &str) -> Result<String, CqlError> {
     let refused = || {
         let upper = text.trim().to_uppercase();
         let percentile = upper.strip_suffix("PERCENTILE").or_else(|| upper.strip_suffix('P'));
-        if percentile.is_some_and(|digits| digits.parse::<f64>().is_ok()) {
+        if percentile.is_some_and(|digits| number(digits).is_some()) {
             return config(format!(
                 "Invalid value {text} for PERCENTILE option 'speculative_retry': must be between \
                  (0.0 and 100.0)"
@@ -357,15 +357,21 @@ fn speculative_retry(text: &str) -> Result<String, CqlError> {
     threshold(&upper).map_or_else(refused, Ok)
 }
 
+/// A number without a sign and an exponent.
+fn number(text: &str) -> Option<f64> {
+    let is_part = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+    text.bytes().all(is_part).then(|| text.parse().ok()).flatten()
+}
+
 /// A percentile or a time, in its shortest form.
 fn threshold(upper: &str) -> Option<String> {
     let upper = upper.trim();
-    let number = |text: &str| text.parse::<f64>().ok().filter(|number| *number >= 0.0);
     if let Some(ms) = upper.strip_suffix("MS") {
         return number(ms).map(|ms| format!("{ms}ms"));
     }
     let percentile = upper.strip_suffix("PERCENTILE").or_else(|| upper.strip_suffix('P'))?;
-    number(percentile).filter(|percent| *percent <= 100.0).map(|percent| format!("{percent}p"))
+    let is_within = |percent: &f64| *percent > 0.0 && *percent < 100.0;
+    number(percentile).filter(is_within).map(|percent| format!("{percent}p"))
 }
 
 fn checked_map(
@@ -556,6 +562,24 @@ mod tests {
             ("speculative_retry = '99PERCENTILE'", "speculative_retry", "99p"),
             ("speculative_retry = 'min(99p, 50ms)'", "speculative_retry", "MIN(99p,50ms)"),
             ("speculative_retry = 'x'", "", "Invalid value x for option 'speculative_retry'"),
+            ("speculative_retry = '-1p'", "", "Invalid value -1p for option 'speculative_retry'"),
+            (
+                "speculative_retry = 'min(100p, 5ms)'",
+                "",
+                "Invalid value min(100p, 5ms) for option 'speculative_retry'",
+            ),
+            (
+                "speculative_retry = '100.0p'",
+                "",
+                "Invalid value 100.0p for PERCENTILE option 'speculative_retry': must be between \
+                 (0.0 and 100.0)",
+            ),
+            (
+                "speculative_retry = '0PERCENTILE'",
+                "",
+                "Invalid value 0PERCENTILE for PERCENTILE option 'speculative_retry': must be \
+                 between (0.0 and 100.0)",
+            ),
             ("read_repair = 'none'", "read_repair", "NONE"),
             (
                 "min_index_interval = 4000",

@@ -140,12 +140,13 @@ fn dropped_row(table: &Table, name: &str, column: &DroppedColumn) -> (RowId, Cel
     builder(&of, &table.keyspace)
         .text("table_name", &table.name)
         .text("column_name", name)
-        .bigint("dropped_time", column.dropped_at / 1000)
+        .bigint("dropped_time", column.dropped_at.div_euclid(1000))
         .text("kind", if column.is_static { "static" } else { "regular" })
         .text("type", &column.column_type.to_string())
         .int("column_number", number)
         .boolean("with_newer", column.keeps_newer)
         .uuid("with_table", table.id)
+        .bigint("with_time", column.dropped_at)
         .stored()
 }
 

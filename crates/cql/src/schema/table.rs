@@ -8,6 +8,8 @@ use md5::{Digest as _, Md5};
 use store::{CellView, IndexId, RowView, Timestamp};
 use uuid::Uuid;
 
+use crate::analysis::Analysis;
+use crate::type_name::Native;
 use crate::types::CqlType;
 
 /// The numbers of columns that servers of a group add: above those of CREATE TABLE, and small
@@ -167,9 +169,25 @@ impl Table {
         let column = self.column(&index.column)?;
         let mut hash = DefaultHasher::new();
         // For a user-defined type, the fields are part of the definition.
-        let terms = format!("{:?} {:?}", index.target, column.column_type);
+        let analysis = self.analysis(index)?;
+        let terms = format!("{:?} {:?} {analysis:?}", index.target, column.column_type);
         (column.number, column.shown_from, terms).hash(&mut hash);
         Some(IndexId(hash.finish()))
+    }
+
+    /// What an index does to texts. None: its options cannot be obeyed, so that no query may use
+    /// it. CREATE INDEX refuses these options; an earlier version did not.
+    pub fn analysis(&self, index: &Index) -> Option<Analysis> {
+        let analysis = index.analysis();
+        let column = self.column(&index.column)?;
+        let is_possible =
+            || !column.is_key() && is_text(indexed_type(&column.column_type, index.target));
+        (analysis.is_none() || is_possible()).then_some(analysis)
+    }
+
+    /// Whether any index is on the column, given by its position.
+    pub(crate) fn is_indexed(&self, column: usize) -> bool {
+        self.indexes.iter().any(|index| index.column == self.columns[column].name)
     }
 
     pub fn is_virtual(&self) -> bool {
@@ -178,6 +196,48 @@ impl Table {
 
     pub fn has_statics(&self) -> bool {
         self.cells().first().is_some_and(|column| column.kind == ColumnKind::Static)
+    }
+}
+
+/// The type of the values that an index on a column contains. An entry of a map has none of its own:
+/// then it is that of the column.
+pub(super) fn indexed_type(of: &CqlType, target: IndexTarget) -> &CqlType {
+    match (of.unfrozen(), target) {
+        (_, IndexTarget::Full | IndexTarget::Entries) => of,
+        (CqlType::List(item) | CqlType::Set(item), _) => item,
+        (CqlType::Map(key, _), IndexTarget::Keys) => key,
+        (CqlType::Map(_, value), IndexTarget::Values) => value,
+        _ => of,
+    }
+}
+
+pub(super) fn is_text(of: &CqlType) -> bool {
+    matches!(of, CqlType::Native(Native::Text | Native::Ascii))
+}
+
+/// The name of a class of indexes, and its short names, in any case.
+// Source: Cassandra 5.0, schema.IndexMetadata.indexNameAliases
+pub(super) type IndexClass = (&'static str, &'static [&'static str]);
+
+const ATTACHED: IndexClass =
+    ("org.apache.cassandra.index.sai.StorageAttachedIndex", &["sai", "storageattachedindex"]);
+
+pub(super) fn is_class(name: &str, (class, aliases): IndexClass) -> bool {
+    name == class || aliases.iter().any(|alias| alias.eq_ignore_ascii_case(name))
+}
+
+pub(super) fn is_attached(class: &str) -> bool {
+    is_class(class, ATTACHED)
+}
+
+impl Index {
+    /// Whether it is a storage-attached index.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.class.as_deref().is_some_and(is_attached)
+    }
+
+    fn analysis(&self) -> Analysis {
+        if self.is_attached() { Analysis::new(&self.options) } else { Analysis::default() }
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::change::{ChangeContext, ChangeResult, Event, Target, Verb};
-use super::names::{Action, NAME_BYTES_MAX, existing, guard, is_valid_name, keyspace_of};
+use super::names::{Action, check_table_name, existing, guard, keyspace_of};
 use super::options::take_id;
 use super::table::{Column, ColumnKind, Table, TableOptions, TableSource};
 use super::{Catalog, Keyspace};
@@ -52,12 +52,7 @@ pub(super) fn create(
         )));
     }
     let table = table_of(keyspace, create, cx.table_id)?;
-    if !is_valid_name(name) {
-        return Err(CqlError::Config(format!(
-            "{keyspace_name}.{name}: Table name must not be empty, more than {NAME_BYTES_MAX} \
-             characters long, or contain non-alphanumeric-underscore characters (got \"{name}\")"
-        )));
-    }
+    check_table_name(keyspace_name, name)?;
     let is_taken = |other: &Keyspace| other.tables.values().any(|other| other.id == table.id);
     if catalog.keyspaces.values().any(|keyspace| is_taken(keyspace)) {
         return Err(CqlError::Config(format!("Table id {} is in use", table.id)));

@@ -49,6 +49,8 @@ pub(crate) enum Selector {
     Field(Box<Selector>, String),
     /// `(a + b)`: names of result columns include the brackets.
     Brackets(Box<Selector>),
+    /// `(type) c`
+    Hint(TypeName, Box<Selector>),
     /// A constant or a marker.
     Value(Term),
 }
@@ -217,8 +219,8 @@ impl Selector {
         let is_constant = ["null", "true", "false", "nan", "infinity"];
         let is_name = token.kind == Kind::QuotedName
             || token.kind == Kind::Word && !is_constant.iter().any(|word| token.is_word(word));
-        if parser.is_at_symbol("(") && !Term::is_hint(parser) {
-            return parse_brackets(parser);
+        if parser.is_at_symbol("(") {
+            return if Term::is_hint(parser) { parse_hint(parser) } else { parse_brackets(parser) };
         }
         if !is_name {
             return Ok(Selector::Value(Term::parse_operand(parser)?));
@@ -262,6 +264,22 @@ fn parse_brackets(parser: &mut Parser<'_>) -> Result<Selector> {
     match parts.collect::<Option<Vec<Term>>>() {
         Some(parts) if !parts.is_empty() => Ok(Selector::Value(Term::Tuple(parts))),
         _ => start.fault("tuples of columns cannot be selected"),
+    }
+}
+
+/// `(type) c`, or a constant or a marker with a hint.
+fn parse_hint(parser: &mut Parser<'_>) -> Result<Selector> {
+    parser.expect_symbol("(")?;
+    let hint = TypeName::parse(parser)?;
+    parser.expect_symbol(")")?;
+    let hinted = |term| Ok(Selector::Value(Term::Hint(hint.clone(), Box::new(term))));
+    match parser.nested(Selector::parse_simple)? {
+        Selector::Value(term) => hinted(term),
+        Selector::Brackets(inner) => match *inner {
+            Selector::Value(term) => hinted(Term::Tuple(vec![term])),
+            inner => Ok(Selector::Hint(hint, Box::new(Selector::Brackets(Box::new(inner))))),
+        },
+        inner => Ok(Selector::Hint(hint, Box::new(inner))),
     }
 }
 
@@ -353,7 +371,10 @@ mod tests {
             matches!(selector, Selector::Call { function, .. }
                 if function.name == name && function.keyspace.as_deref() == Some("system"))
         };
-        let select = parsed("SELECT a + 1, -a * b, (a - 1h) % 2, -5, (int) ? / a, (1, 'a') FROM t");
+        let select = parsed(
+            "SELECT a + 1, -a * b, (a - 1h) % 2, -5, (int) ? / a, (1, 'a'), (int) a * 2, \
+             (int) (a + b) FROM t",
+        );
         let selectors: Vec<&Selector> = select.columns.iter().map(|c| &c.selector).collect();
         assert!(called(selectors[0], "_add"));
         assert!(called(selectors[1], "_multiply"));
@@ -363,6 +384,10 @@ mod tests {
         assert!(matches!(selectors[3], Selector::Value(_)));
         assert!(called(selectors[4], "_divide"));
         assert!(matches!(selectors[5], Selector::Value(Term::Tuple(_))));
+        assert!(called(selectors[6], "_multiply"));
+        assert!(
+            matches!(selectors[7], Selector::Hint(_, inner) if matches!(**inner, Selector::Brackets(_)))
+        );
         assert!(parse("SELECT (a, b) FROM t").is_err());
         assert!(parse(&format!("SELECT a{} FROM t", " + 1".repeat(201))).is_err());
         assert!(parse(&format!("SELECT a{} FROM t", "[1]".repeat(201))).is_err());

@@ -69,6 +69,8 @@ pub(crate) enum TypeError {
     DurationAsKey(String),
     #[error("frozen<> is only allowed on collections, tuples, and user-defined types (got {0})")]
     FrozenNative(String),
+    #[error("vectors may only have positive dimensions; given {0}")]
+    NoDimensions(i32),
     #[error("Custom types are not supported: {0}")]
     Custom(String),
     #[error("The type is too large: {0}")]
@@ -132,7 +134,13 @@ impl CqlType {
                 Ok(CqlType::Tuple(parts?.into_iter().map(CqlType::frozen).collect()))
             }
             TypeName::Vector(element, dimensions) => {
-                Ok(CqlType::Vector(Box::new(part(element)?.frozen()), *dimensions))
+                // A vector is one cell too, but its parts are written as in the statement.
+                match usize::try_from(*dimensions) {
+                    Ok(dimensions @ 1..) => {
+                        Ok(CqlType::Vector(Box::new(part(element)?), dimensions))
+                    }
+                    _ => Err(TypeError::NoDimensions(*dimensions)),
+                }
             }
             TypeName::Frozen(inner) => {
                 if matches!(**inner, TypeName::Native(_)) {
@@ -259,7 +267,7 @@ impl CqlType {
 /// The name of Cassandra's class, as used in vectors. `is_frozen`: an enclosing type is frozen, and
 /// therefore everything inside it.
 // Source: Cassandra 5.0, AbstractType.toString(boolean) of each type
-fn class_name(of: &CqlType, is_frozen: bool) -> String {
+pub(crate) fn class_name(of: &CqlType, is_frozen: bool) -> String {
     let part = |of: &CqlType| class_name(of, is_frozen);
     let short = match of {
         CqlType::Native(native) => native.class().to_owned(),
@@ -344,6 +352,9 @@ mod tests {
             ),
             ("set<duration>", "Durations are not allowed inside sets: set<duration>"),
             ("list<counter>", "Counters are not allowed inside collections: list<counter>"),
+            ("vector<float, 0>", "vectors may only have positive dimensions; given 0"),
+            ("vector<float, -1>", "vectors may only have positive dimensions; given -1"),
+            ("vector<float, 2147483647>", "vector<float, 2147483647>"),
         ] {
             let found = resolved(text).map_or_else(|error| error.to_string(), |t| t.to_string());
             assert_eq!(found, expected, "{text}");
@@ -359,12 +370,71 @@ mod tests {
             class,
             "org.apache.cassandra.db.marshal.VectorType(org.apache.cassandra.db.marshal.FloatType , 3)"
         );
-        let prefix = |name: &str| format!("org.apache.cassandra.db.marshal.{name}");
-        let names = ["VectorType", "FrozenType", "ListType", "VectorType", "Int32Type"].map(prefix);
-        let [vector, frozen, list, inner, int] = names;
-        let of = resolved("vector<list<vector<int, 1>>, 2>").unwrap().wire();
-        let expected = format!("{vector}({frozen}({list}({inner}({int} , 1))) , 2)");
-        assert_eq!(of, ColumnType::Custom(expected));
+    }
+
+    /// What a type name includes only implicitly is not written; what is explicit stays. All texts
+    /// are those of Cassandra 5.0 in `system_schema.columns`, in DESCRIBE and in metadata.
+    #[test]
+    fn types_are_frozen_in_text_where_cassandra_writes_it() {
+        for (text, in_schema, class) in [
+            ("vector<set<text>, 2>", "", "VectorType(SetType(UTF8Type) , 2)"),
+            ("vector<frozen<set<text>>, 2>", "", "VectorType(FrozenType(SetType(UTF8Type)) , 2)"),
+            (
+                "frozen<vector<set<text>, 2>>",
+                "vector<set<text>, 2>",
+                "VectorType(SetType(UTF8Type) , 2)",
+            ),
+            ("vector<u, 2>", "", "VectorType(UserType(k,75,61:Int32Type) , 2)"),
+            ("vector<frozen<u>, 2>", "", "VectorType(FrozenType(UserType(k,75,61:Int32Type)) , 2)"),
+            (
+                "vector<vector<list<int>, 2>, 3>",
+                "",
+                "VectorType(VectorType(ListType(Int32Type) , 2) , 3)",
+            ),
+            (
+                "vector<tuple<int, list<int>>, 2>",
+                "vector<frozen<tuple<int, frozen<list<int>>>>, 2>",
+                "VectorType(TupleType(Int32Type,ListType(Int32Type)) , 2)",
+            ),
+            (
+                "vector<map<int, frozen<list<int>>>, 2>",
+                "",
+                "VectorType(MapType(Int32Type,FrozenType(ListType(Int32Type))) , 2)",
+            ),
+            (
+                "vector<frozen<map<int, list<int>>>, 2>",
+                "vector<frozen<map<int, frozen<list<int>>>>, 2>",
+                "VectorType(FrozenType(MapType(Int32Type,ListType(Int32Type))) , 2)",
+            ),
+            ("tuple<int, list<int>>", "frozen<tuple<int, frozen<list<int>>>>", ""),
+            ("tuple<u, frozen<u>>", "frozen<tuple<frozen<u>, frozen<u>>>", ""),
+            ("tuple<vector<set<int>, 2>>", "frozen<tuple<vector<set<int>, 2>>>", ""),
+            ("list<vector<set<int>, 2>>", "", ""),
+            ("frozen<list<vector<set<int>, 2>>>", "", ""),
+            (
+                "frozen<map<int, list<set<int>>>>",
+                "frozen<map<int, frozen<list<frozen<set<int>>>>>>",
+                "",
+            ),
+            ("map<int, frozen<list<set<int>>>>", "map<int, frozen<list<frozen<set<int>>>>>", ""),
+            ("list<tuple<int, set<int>>>", "list<frozen<tuple<int, frozen<set<int>>>>>", ""),
+            ("frozen<frozen<list<int>>>", "frozen<list<int>>", ""),
+        ] {
+            let found = resolved(text).unwrap();
+            let expected = if in_schema.is_empty() { text } else { in_schema };
+            assert_eq!(found.to_string(), expected);
+            // A stored type is read again as the same one.
+            assert_eq!(resolved(&found.to_string()).unwrap(), found);
+            if let ColumnType::Custom(found) = found.wire() {
+                assert_eq!(found.replace("org.apache.cassandra.db.marshal.", ""), class, "{text}");
+            } else {
+                assert_eq!(class, "", "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn properties_of_types_are_found() {
         assert!(!resolved("duration").unwrap().is_ordered());
         assert!(resolved("frozen<list<int>>").unwrap().is_ordered());
         assert!(resolved("list<int>").unwrap().is_multi_cell());

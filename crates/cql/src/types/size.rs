@@ -2,7 +2,7 @@
 //! that is too large to send to a client or to process on a stack.
 
 use super::{CqlType, UserType};
-use crate::parser::DEPTH_MAX;
+use crate::parser::TYPE_DEPTH_MAX;
 use crate::type_name::{CLASS_PACKAGE, Native};
 
 /// Maximum nesting of types, with all names resolved.
@@ -10,7 +10,7 @@ use crate::type_name::{CLASS_PACKAGE, Native};
 /// Equal to the nesting that this program decodes in a description; twice as many levels of text
 /// (`frozen<list<..>>`) can be parsed when the schema is read again.
 pub(crate) const TYPE_LEVELS_MAX: usize = wire::cql::TYPE_DEPTH_MAX;
-const _: () = assert!(2 * TYPE_LEVELS_MAX <= DEPTH_MAX);
+const _: () = assert!(2 * TYPE_LEVELS_MAX <= TYPE_DEPTH_MAX);
 
 /// Maximum number of types that a type consists of, with all names resolved: 16 types with the
 /// maximum number of fields.

@@ -14,10 +14,19 @@ pub(crate) struct Framing {
     pub(crate) segments: Option<SegmentFormat>,
     /// The first part of a message that spans several segments.
     assembly: Vec<u8>,
-    /// Remaining bytes of a message that was refused because it is too large.
-    skipped_bytes: u32,
+    /// A message that is too large.
+    skipped: Option<Box<Skipped>>,
     /// Payload bytes of the input's first segment that an earlier call consumed.
     done_bytes: u32,
+}
+
+/// A message that is too large, and is refused when all of it has arrived: a driver that is still
+/// sending it has not registered its request yet, or cannot send the next one.
+#[derive(Debug)]
+struct Skipped {
+    header: Header,
+    error: EnvelopeError,
+    left_bytes: u32,
 }
 
 /// The outcome of passing a message to a [`Reader`].
@@ -76,8 +85,7 @@ pub(crate) trait Reader {
     /// Handles one message. The body is as received, compressed or not.
     fn message(&mut self, header: &Header, body: &[u8]) -> Step;
 
-    /// Handles a message in several segments that is too large. The error reply is sent now; the
-    /// body is skipped.
+    /// Handles a message in several segments that is too large, after its body was skipped.
     fn oversized(&mut self, header: &Header, error: EnvelopeError);
 }
 
@@ -190,7 +198,7 @@ fn take_envelopes(
 ) -> Result<Taken, FrameError> {
     let payload = segment.payload.bytes();
     let framing = reader.framing();
-    if framing.kept_bytes() != 0 || framing.skipped_bytes != 0 {
+    if framing.kept_bytes() != 0 || framing.skipped.is_some() {
         return Err(SegmentError::Containment.into());
     }
     let mut done = std::mem::take(&mut framing.done_bytes) as usize;
@@ -227,11 +235,15 @@ fn take_piece(
     bytes: usize,
     limits: Limits,
 ) -> Result<Taken, FrameError> {
-    let skipped_bytes = reader.framing().skipped_bytes;
-    if skipped_bytes > 0 {
-        let left = skipped_bytes.checked_sub(within_segment(piece.len()));
+    if let Some(mut skipped) = reader.framing().skipped.take() {
+        let left = skipped.left_bytes.checked_sub(within_segment(piece.len()));
         let left = left.filter(|_| !piece.is_empty());
-        reader.framing().skipped_bytes = left.ok_or(SegmentError::Containment)?;
+        skipped.left_bytes = left.ok_or(SegmentError::Containment)?;
+        if skipped.left_bytes == 0 {
+            reader.oversized(&skipped.header, skipped.error);
+        } else {
+            reader.framing().skipped = Some(skipped);
+        }
         return Ok(Taken::Whole(bytes));
     }
     let mut assembly = std::mem::take(&mut reader.framing().assembly);
@@ -262,8 +274,8 @@ fn within_segment(bytes: usize) -> u32 {
     u32::try_from(bytes).expect("a segment is far below 4 GiB")
 }
 
-/// Refuses a message whose first piece shows that it is too large. Segments have their own lengths,
-/// so the connection continues.
+/// Skips a message whose first piece shows that it is too large. Segments have their own lengths, so
+/// the connection continues.
 // Source: Cassandra 5.0, CQLMessageHandler.processTooLargeRequest
 fn skip(
     reader: &mut impl Reader,
@@ -274,9 +286,10 @@ fn skip(
     const ANY: Limits = Limits { body_bytes_max: usize::MAX };
     let header = decode_header(piece, reader.framing(), ANY)?.ok_or(SegmentError::Containment)?;
     let left = header.envelope_bytes().checked_sub(piece.len());
-    let left = left.and_then(|left| u32::try_from(left).ok());
-    reader.framing().skipped_bytes = left.ok_or(SegmentError::Containment)?;
-    reader.oversized(&header, error);
+    // One piece is never the whole of a message in several segments.
+    let left = left.and_then(|left| u32::try_from(left).ok()).filter(|left| *left > 0);
+    let left_bytes = left.ok_or(SegmentError::Containment)?;
+    reader.framing().skipped = Some(Box::new(Skipped { header, error, left_bytes }));
     Ok(Taken::Whole(bytes))
 }
 
@@ -460,8 +473,11 @@ mod tests {
         for format in [SegmentFormat::Plain, SegmentFormat::Lz4] {
             let input = in_format(&bytes, Some(format));
             let mut witness = witness(Some(format), &[]);
-            let (consumed, end) = read(&mut witness, &input, limits);
-            assert_eq!((consumed, end), (input.len(), End::Unfinished { needed: 0 }));
+            // The refusal does not precede the rest of the message.
+            let (first, _) = read(&mut witness, &input[..input.len() / 2], limits);
+            assert!(witness.refused.is_empty(), "{format:?}");
+            let (rest, end) = read(&mut witness, &input[first..], limits);
+            assert_eq!((first + rest, end), (input.len(), End::Unfinished { needed: 0 }));
             assert_eq!(witness.seen, [expected[0], expected[2]]);
             assert_eq!(witness.refused, [expected[1].0]);
             assert_eq!(witness.framing.kept_bytes(), 0);

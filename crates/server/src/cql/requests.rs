@@ -313,6 +313,7 @@ impl Requests<'_> {
             let error = CqlError::Overloaded(reached.to_string());
             self.refuse(header, session.compression, &error, out);
         }
+        let gate = gate.max(self.schema_gate(header, session.client.durability));
         self.executed(RequestKind::of(header.opcode), ns);
         self.show(session, (header, body), ns, out.len() - start);
         let level = self.reactor.level(session.client.durability);
@@ -466,7 +467,15 @@ impl Requests<'_> {
         };
         let ns = self.spend(clock_start);
         self.executed(RequestKind::of(header.opcode), ns);
-        gate
+        gate.max(self.schema_gate(header, client.durability))
+    }
+
+    /// The gate of the schema for the response to a statement.
+    fn schema_gate(&self, header: &Header, durability: Durability) -> Gate {
+        if !RequestKind::of(header.opcode).is_statement() {
+            return Gate::OPEN;
+        }
+        self.cql.statements.schema.gate_of_response(durability, &self.shared.log)
     }
 
     /// Returns the time since `clock_start`, and restarts the clock for other work.

@@ -85,16 +85,15 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
     });
     match ran {
         Err(CqlError::Contended) => Err(Deferred::Contended),
-        ran => Ok(ran.unwrap_or_else(|error| statement_error(&error, &mut exchange.scratch.body))),
+        ran => Ok(exchange.statement_response(ran)),
     }
 }
 
 /// Resumes a paused statement.
 pub(crate) fn resume(exchange: &mut Exchange<'_>, paused: PausedStatement) -> Response {
     let PausedStatement { request, paused, .. } = paused;
-    exchange
-        .run_bound(request, Some(paused))
-        .unwrap_or_else(|error| statement_error(&error, &mut exchange.scratch.body))
+    let ran = exchange.run_bound(request, Some(paused));
+    exchange.statement_response(ran)
 }
 
 /// Statements that this reactor has planned, by their text.
@@ -301,6 +300,16 @@ impl Exchange<'_> {
         };
         note(&mut request.trace, || format!("{} values bound", request.statement.values.len()));
         self.run_bound(request, None)
+    }
+
+    /// The response to a statement, or its error, with the gate of the schema.
+    fn statement_response(&mut self, ran: Result<Response>) -> Response {
+        let response = ran.unwrap_or_else(|error| statement_error(&error, &mut self.scratch.body));
+        let durability = self.client.durability;
+        let log = &self.context.shared.log;
+        let of_schema = self.statements.schema.gate_of_response(durability, log);
+        let gate = response.gate.max(of_schema);
+        response.gated(gate)
     }
 
     /// Plans a statement, unless this reactor has already planned it for the current schema.

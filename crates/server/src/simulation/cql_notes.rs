@@ -6,6 +6,7 @@ use wire::cql::{
 };
 
 use super::cql_client::{Client, answers, ask, hex, no_values, world};
+use super::http_client;
 use super::world::World;
 use crate::config::Durability;
 use crate::statements::scan_queue::ROWS_PER_TURN;
@@ -241,6 +242,98 @@ fn schema_queries_wait_for_the_last_change() {
     // Durable schema is reported at once.
     reader.query(4, "USE k");
     assert_eq!(reader.ask(&mut world), ["4 KEYSPACE k"]);
+}
+
+/// Whatever a statement answers, an error too, depends on the schema in which its names were looked
+/// up. A crash could undo a change of it that is not durable.
+#[test]
+fn no_statement_is_answered_by_a_schema_that_is_not_durable() {
+    const CHANGES: [&str; 11] = [
+        "CREATE KEYSPACE n WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
+        "ALTER KEYSPACE k WITH durable_writes = false",
+        "CREATE TABLE k.n (p int PRIMARY KEY)",
+        "ALTER TABLE k.t ADD w int",
+        "ALTER TABLE k.t DROP x",
+        "CREATE INDEX n ON k.t (v)",
+        "DROP INDEX k.old",
+        "CREATE TYPE k.n (a int)",
+        "ALTER TYPE k.u ADD b int",
+        "DROP TABLE k.t",
+        "DROP KEYSPACE k",
+    ];
+    const QUESTIONS: [&str; 14] = [
+        "SELECT schema_version FROM system.local",
+        "SELECT schema_version FROM system.peers_v2",
+        "SELECT table_name FROM system_schema.tables",
+        "SELECT * FROM k.t",
+        "SELECT * FROM k.n",
+        "SELECT w FROM k.t",
+        "SELECT p FROM k.t WHERE v = 'a'",
+        "INSERT INTO k.t (p, nope) VALUES (1, 1)",
+        "BEGIN BATCH INSERT INTO k.n (p) VALUES (1); APPLY BATCH",
+        "USE n",
+        "DESCRIBE TABLE k.n",
+        "DESCRIBE TYPE k.n",
+        "CREATE TYPE IF NOT EXISTS k.u (a int)",
+        "nonsense",
+    ];
+    for change in CHANGES {
+        let mut world = world_with_table();
+        let mut writer = Client::start(&mut world, Version::V4, None);
+        for text in [
+            "ALTER TABLE k.t ADD (x int, y int)",
+            "CREATE INDEX old ON k.t (y)",
+            "CREATE TYPE k.u (a int)",
+        ] {
+            assert!(ask(&mut world, &mut writer, text).starts_with("CHANGE"));
+        }
+        let mut readers = QUESTIONS.map(|_| Client::start(&mut world, Version::V4, None));
+        let mut fast = Client::connect(&mut world, Version::V4);
+        let options = [("CQL_VERSION", "3.0.0"), ("MYRIAD_DURABILITY", "interval")];
+        fast.send(|to, out| to.startup(0, &options, out));
+        assert_eq!(fast.ask(&mut world), ["0 READY"]);
+        writer.query(1, change);
+        assert!(writer.ask(&mut world).is_empty(), "{change}");
+        for (reader, question) in readers.iter_mut().zip(QUESTIONS) {
+            reader.query(2, question);
+            assert_eq!(reader.ask(&mut world), [""; 0], "{question} after {change}");
+        }
+        fast.query(3, QUESTIONS[0]);
+        assert_eq!(fast.ask(&mut world).len(), 1, "this client does not wait for the log");
+        world.write_log();
+        assert!(writer.ask(&mut world)[0].starts_with("1 CHANGE"), "{change}");
+        for (reader, question) in readers.iter_mut().zip(QUESTIONS) {
+            assert_eq!(reader.ask(&mut world).len(), 1, "{question} after {change}");
+        }
+    }
+}
+
+/// The same over HTTP.
+#[test]
+fn no_http_answer_depends_on_a_schema_that_is_not_durable() {
+    let mut world = http_client::world();
+    let connect = |world: &mut World| http_client::Client::connect(world);
+    let (mut writer, mut reader) = (connect(&mut world), connect(&mut world));
+    let post = |statement: &str| {
+        http_client::request("POST /cql", &format!("{{\"statement\": \"{statement}\"}}"))
+    };
+    for (change, question, status) in [
+        (KEYSPACE, "SELECT * FROM k.t", 400),
+        ("CREATE TABLE k.t (p int PRIMARY KEY)", "SELECT * FROM k.t", 200),
+        ("DROP TABLE k.t", "SELECT * FROM k.t", 400),
+        ("DROP KEYSPACE k", "SELECT schema_version FROM system.local", 200),
+    ] {
+        writer.sim.send(post(change).as_bytes());
+        while world.step(0) {}
+        reader.sim.send(post(question).as_bytes());
+        while world.step(0) {}
+        assert_eq!(reader.answers(), [], "{question} after {change}");
+        http_client::run(&mut world);
+        assert_eq!(writer.answers().len(), 1);
+        let answers = reader.answers();
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].status, status, "{question} after {change}: {}", answers[0].body);
+    }
 }
 
 /// Otherwise a crash could restore the value after a client was informed of its deletion.

@@ -107,7 +107,7 @@ impl CqlExecutor<'_> {
         // A server that becomes a replica notes its position under this lock.
         let _applied = shared.replication.applied();
         check_writes(shared)?;
-        let mut last = self.statements.schema.0.lock();
+        let mut last = self.statements.schema.last.lock();
         let catalog = shared.catalog.load_full();
         let timestamp = self.next_timestamp(&last);
         let new_table = table_id_at(timestamp, shared.keyspace.seed());
@@ -115,7 +115,7 @@ impl CqlExecutor<'_> {
         let cx = ChangeContext { keyspace, table_id: new_table, timestamp, is_in_group };
         let Some(change) = change(&catalog, statement, &cx)? else {
             // The existing schema may not be durable yet, and the client will rely on this reply.
-            return Ok((None, last.gate));
+            return Ok((None, self.statements.schema.gate()));
         };
         let before = shared.roles.load_full();
         let creator = access.filter(|access| access.is_enforced()).map(Access::name);
@@ -134,14 +134,16 @@ impl CqlExecutor<'_> {
         let truncated = truncated.map(|id| Mutation::Truncate { table: table_id(*id) });
         let mutations: Vec<Mutation<'_>> = batch.mutations().chain(truncated).collect();
         let truncates = !change.truncated.is_empty();
-        let gate = self.commit_mutations(&mutations, timestamp, truncates, || {
+        let statements = self.statements;
+        let gate = self.commit_mutations(&mutations, timestamp, truncates, |gate| {
+            statements.schema.set_gate(gate);
             shared.catalog.store(Arc::clone(&change.catalog));
             install_indexes(&change.catalog, &shared.keyspace);
             if let Some(roles) = roles {
                 shared.roles.store(roles);
             }
         })?;
-        *last = Last { timestamp, gate };
+        *last = Last { timestamp };
         if !change.catalog.unusable.is_empty() {
             // The change may have created what other rows lack.
             let loaded = stored_schema::load(&shared.keyspace, params)
@@ -167,7 +169,7 @@ impl CqlExecutor<'_> {
         // A server that becomes a replica notes its position under this lock.
         let _applied = shared.replication.applied();
         check_writes(shared)?;
-        let mut last = self.statements.schema.0.lock();
+        let mut last = self.statements.schema.last.lock();
         let catalog = shared.catalog.load_full();
         let before = shared.roles.load_full();
         let cx = roles::ChangeContext {
@@ -178,7 +180,7 @@ impl CqlExecutor<'_> {
             salted_hash,
         };
         let Some(change) = roles::change(&before, statement, &cx)? else {
-            return Ok((None, last.gate));
+            return Ok((None, self.statements.schema.gate()));
         };
         let timestamp = self.next_timestamp(&last);
         let difference = RolesDifference::between(&before, &change.roles);
@@ -188,10 +190,12 @@ impl CqlExecutor<'_> {
         let (local_id, local) = local_row(|row| row.uuid("schema_version", catalog.version));
         batch.writes(&local_id).extend(cells_of(&local_id, &local, timestamp));
         let mutations: Vec<Mutation<'_>> = batch.mutations().collect();
-        let gate = self.commit_mutations(&mutations, timestamp, false, || {
+        let statements = self.statements;
+        let gate = self.commit_mutations(&mutations, timestamp, false, |gate| {
+            statements.schema.set_gate(gate);
             shared.roles.store(Arc::new(change.roles));
         })?;
-        *last = Last { timestamp, gate };
+        *last = Last { timestamp };
         Ok((change.warning, gate))
     }
 
@@ -203,7 +207,7 @@ impl CqlExecutor<'_> {
         mutations: &[Mutation<'_>],
         timestamp: i64,
         truncates: bool,
-        publish: impl FnOnce(),
+        publish: impl FnOnce(Gate),
     ) -> Result<Gate, CqlError> {
         let ReactorContext { shared, params, reactor, record, .. } = self.context.reborrow();
         let mut bytes = Vec::new();
@@ -231,6 +235,6 @@ impl CqlExecutor<'_> {
             unit.stamp(timestamp);
             shared.write_clock.pass(timestamp);
         }
-        Ok(unit.commit_then(reactor, |_, _| publish()))
+        Ok(unit.commit_then(reactor, |_, gate| publish(gate)))
     }
 }

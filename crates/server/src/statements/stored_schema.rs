@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context as _;
 use base::time::UnixMs;
+use binlog::Log;
 use cql::roles::{self, Roles, role_rows};
 use cql::schema::{
     Catalog, Cells, DESCRIBING, Damaged, ItemCells, ItemRows, RowBuilder, RowId, RowReader, Rows,
@@ -23,38 +25,61 @@ use store::{
 use uuid::Uuid;
 use wire::replication::CqlEndpoint;
 
-use crate::config::{CqlAuthenticator, Settings};
+use crate::config::{CqlAuthenticator, Durability, Settings};
 use crate::engine::commit::{Record, Unit};
 use crate::engine::gate::Gate;
-use crate::engine::reactor_state::ReactorState;
+use crate::engine::reactor_state::{ReactorState, is_gated};
 use crate::engine::server_state::{ServerState, params};
 use crate::protocol::ClientProtocol;
 
 /// The key of the only row of `system.local`. Its stored part identifies this server permanently.
 const LOCAL: &str = "local";
 
-/// The last schema change. Its lock is held while the schema changes, and is taken before those of
-/// stripes.
+/// The last schema change.
 #[derive(Debug, Default)]
-pub(crate) struct LastChange(pub(super) Mutex<Last>);
+pub(crate) struct LastChange {
+    /// Held while the schema changes, and taken before the locks of stripes.
+    pub(super) last: Mutex<Last>,
+    /// Published before the schema: each reply reads it after it has used the schema.
+    gate: AtomicU64,
+}
 
 impl LastChange {
+    fn new(last: Last) -> LastChange {
+        LastChange { last: Mutex::new(last), gate: AtomicU64::new(Gate::OPEN.position()) }
+    }
+
     /// The gate of replies that depend on the current schema.
     pub(crate) fn gate(&self) -> Gate {
-        self.0.lock().gate
+        Gate::from_store(self.gate.load(Ordering::Acquire))
+    }
+
+    /// The gate of the response to any statement, errors included: names were looked up in the
+    /// schema, which a crash could undo.
+    ///
+    /// After the log has failed, only responses that show the schema itself have its gate, which
+    /// never opens: reads of rows continue.
+    pub(crate) fn gate_of_response(&self, durability: Durability, log: &Log) -> Gate {
+        let gate = self.gate();
+        let applies = gate != Gate::OPEN && is_gated(durability) && log.poisoned().is_none();
+        if applies { gate } else { Gate::OPEN }
+    }
+
+    pub(super) fn set_gate(&self, gate: Gate) {
+        self.gate.store(gate.position(), Ordering::Release);
     }
 
     /// Replaces it after the schema was loaded again.
     pub(crate) fn replace(&self, loaded: LastChange) {
-        *self.0.lock() = loaded.0.into_inner();
+        let mut last = self.last.lock();
+        *last = loaded.last.into_inner();
+        self.set_gate(Gate::OPEN);
     }
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Last {
     pub(super) timestamp: i64,
-    /// The gate of replies that depend on the schema.
-    pub(super) gate: Gate,
 }
 
 impl Last {
@@ -96,11 +121,11 @@ pub(crate) fn load(keyspace: &Keyspace, params: &Params) -> Result<Loaded, Damag
     let tables: Vec<&Table> = tables.map(|table| &**table).collect();
     let mut newest = 0;
     let rows = read(keyspace, params, &tables, &mut newest);
-    let last = Last { timestamp: newest, gate: Gate::OPEN };
+    let last = Last { timestamp: newest };
     Ok(Loaded {
         catalog: from_rows(&plain(&rows))?,
         roles: roles::from_rows(&rows)?,
-        last_change: LastChange(Mutex::new(last)),
+        last_change: LastChange::new(last),
     })
 }
 
@@ -313,7 +338,7 @@ pub(crate) fn install(
     }
     let tables = DESCRIBING.map(|name| builtin_table(SCHEMA, name));
     let tables: Vec<&Table> = tables.iter().map(|table| &**table).collect();
-    let mut last = last_change.0.lock();
+    let mut last = last_change.last.lock();
     let mut stored = plain(&read(&shared.keyspace, params, &tables, &mut last.timestamp));
     stored.retain(|id, _| std::str::from_utf8(&id.partition).is_ok_and(is_system));
     last.timestamp = last.next_timestamp(now);
@@ -351,7 +376,7 @@ pub(crate) fn install(
         let locked = shared.keyspace.lock_one(key.hash(), params);
         let mut unit = Unit::of_server(shared, &reactor, &mut record, locked);
         unit.change(&mutation)?;
-        last.gate = unit.commit(&mut reactor);
+        last_change.set_gate(unit.commit(&mut reactor));
     }
     if let Some(cause) = shared.log.poisoned() {
         return Err(cause).context("writing to the log");

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::envelope::Version;
 
 /// Maximum nesting of types (`list<map<...>>`) in the description of a column.
-pub const TYPE_DEPTH_MAX: usize = 32;
+pub const TYPE_DEPTH_MAX: usize = 64;
 
 /// Limits of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -186,6 +186,13 @@ impl<'c> RowChange<'c> {
                 self.put_item(column, &field.to_be_bytes(), Evaluated::Null);
                 Ok(())
             }
+            // Source: Cassandra 5.0, Sets.ElementDiscarder and Lists.DiscarderByIndex
+            Operation::DeleteEntry { key, .. }
+                if matches!(column.column_type, CqlType::Set(_)) && self.is_unset(key)? =>
+            {
+                Ok(())
+            }
+            Operation::DeleteItem { place, .. } if self.is_unset(place)? => Ok(()),
             Operation::DeleteEntry { key, .. } => {
                 let (of, key) = self.entry_key(key, column)?;
                 self.put_item(column, &ordered(&key, of), Evaluated::Null);
@@ -352,6 +359,10 @@ impl<'c> RowChange<'c> {
     }
 
     /// The key of a map entry or the item of a set, and its type.
+    fn is_unset(&self, value: &'c Expression) -> Result<bool, CqlError> {
+        Ok(matches!(self.evaluate(value)?, Evaluated::Unset))
+    }
+
     fn entry_key<'t>(
         &self,
         key: &'c Expression,

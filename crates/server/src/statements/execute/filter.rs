@@ -1,5 +1,6 @@
 //! Filters: comparisons of rows by columns other than their keys.
 
+use cql::analysis::Analysis;
 use cql::error::CqlError;
 use cql::expression::Evaluated;
 use cql::moment::Moment;
@@ -27,6 +28,10 @@ struct Ready<'v> {
     wanted: SmallVec<[Vec<u8>; 1]>,
     /// The key of a map entry.
     key: Option<Vec<u8>>,
+    /// The bytes that a value must have, and not only be equal to.
+    exact: Option<Vec<u8>>,
+    /// Length of the longest compared value.
+    value_bytes: usize,
 }
 
 impl<'v> Filters<'v> {
@@ -40,11 +45,22 @@ impl<'v> Filters<'v> {
     }
 
     /// The term to look up in an index of the filter's column.
-    pub(super) fn term(&self, nth: usize) -> Option<Vec<u8>> {
-        let Ready { key, wanted, .. } = &self.ready[nth];
+    pub(super) fn term(&self, nth: usize, analysis: Analysis) -> Option<Vec<u8>> {
+        let Ready { filter, key, wanted, of, .. } = &self.ready[nth];
+        let wanted = wanted.first()?;
         let mut term = key.clone().unwrap_or_default();
-        term.extend_from_slice(wanted.first()?);
+        if analysis == filter.analysis {
+            term.extend_from_slice(wanted);
+        } else {
+            let value = comparable::decode(&mut &wanted[..], of, false)?;
+            term.extend_from_slice(&ordered(&analysis.apply(&value), of));
+        }
         Some(term)
+    }
+
+    /// Length of the longest value that a filter compares with.
+    pub(super) fn value_bytes(&self, nth: usize) -> usize {
+        self.ready[nth].value_bytes
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -102,8 +118,10 @@ impl<'v> Ready<'v> {
             }
         }
         let wanted = cx.choose(&filter.choices, name)?;
+        let exact = wanted.first().filter(|_| filter.is_exact).map(|value| value.to_vec());
+        let value_bytes = wanted.iter().map(|value| value.len()).max().unwrap_or(0);
         let mut wanted: SmallVec<[Vec<u8>; 1]> =
-            wanted.iter().map(|value| ordered(value, &of)).collect();
+            wanted.iter().map(|value| ordered(&filter.analysis.apply(value), &of)).collect();
         wanted.sort_unstable();
         let key = match (&filter.part, own) {
             (FilterPart::Element(key), CqlType::Map(of_key, _)) => {
@@ -111,7 +129,7 @@ impl<'v> Ready<'v> {
             }
             _ => None,
         };
-        Ok(Ready { filter, of, wanted, key })
+        Ok(Ready { filter, of, wanted, key, exact, value_bytes })
     }
 
     fn accepts(&self, row: &RowCx<'_>, moment: &Moment) -> Result<bool, CqlError> {
@@ -124,10 +142,19 @@ impl<'v> Ready<'v> {
             Comparison::Contains => self.contains(&value, row, false),
             Comparison::ContainsKey => self.contains(&value, row, true),
             operator => match &self.key {
-                None => self.compares(&ordered(&value, &self.of), operator),
+                None => self.is_exact(&value) && self.compares(&self.term(&value), operator),
                 Some(key) => self.entry(&value, row, key, operator),
             },
         })
+    }
+
+    fn is_exact(&self, value: &[u8]) -> bool {
+        self.exact.as_ref().is_none_or(|exact| exact == value)
+    }
+
+    /// What of a value is compared.
+    fn term(&self, value: &[u8]) -> Vec<u8> {
+        ordered(&self.filter.analysis.apply(value), &self.of)
     }
 
     fn accepts_tuple(&self, row: &RowCx<'_>, count: usize) -> Result<bool, CqlError> {
@@ -165,7 +192,7 @@ impl<'v> Ready<'v> {
         let offset = usize::from(is_map && !looks_at_keys);
         let items = items(value, per_item).unwrap_or_default();
         let mut items = items.into_iter().skip(offset).step_by(per_item);
-        items.any(|item| self.compares(&ordered(item, &self.of), Comparison::Equal))
+        items.any(|item| self.is_exact(item) && self.compares(&self.term(item), Comparison::Equal))
     }
 
     fn entry(&self, value: &[u8], row: &RowCx<'_>, key: &[u8], operator: Comparison) -> bool {
@@ -174,6 +201,8 @@ impl<'v> Ready<'v> {
         let items = items(value, 2).unwrap_or_default();
         let (pairs, _) = items.as_chunks::<2>();
         let found = pairs.iter().find(|[name, _]| ordered(name, of_key) == key);
-        found.is_some_and(|[_, value]| self.compares(&ordered(value, &self.of), operator))
+        found.is_some_and(|[_, value]| {
+            self.is_exact(value) && self.compares(&ordered(value, &self.of), operator)
+        })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use cql::analysis::Analysis;
 use cql::schema::{Catalog, ColumnKind, Index, IndexTarget, Table, TableSource};
 use cql::types::CqlType;
 use cql::value::comparable;
@@ -20,6 +21,7 @@ struct Terms {
     /// The index of the column in the table.
     column: usize,
     target: IndexTarget,
+    analysis: Analysis,
 }
 
 /// Passes the current index definitions of all tables to the store.
@@ -47,8 +49,21 @@ fn definitions(table: &Arc<Table>) -> Definitions {
 impl Terms {
     fn new(table: &Arc<Table>, index: &Index) -> Option<Terms> {
         let column = table.columns.iter().position(|column| column.name == index.column)?;
-        let (id, target) = (table.index_id(index)?, index.target);
-        Some(Terms { id, table: Arc::clone(table), column, target })
+        let (id, analysis) = (table.index_id(index)?, table.analysis(index)?);
+        Some(Terms { id, table: Arc::clone(table), column, target: index.target, analysis })
+    }
+
+    fn term(&self, value: &[u8], of: &CqlType) -> Vec<u8> {
+        ordered(&self.analysis.apply(value), of)
+    }
+
+    /// Adds the term of an element of a set or the key of a map, which is stored in order.
+    fn add_item(&self, mut item: &[u8], of: &CqlType, add: &mut dyn FnMut(&[u8])) {
+        if self.analysis.is_none() {
+            add(item);
+        } else if let Some(value) = comparable::decode(&mut item, of, false) {
+            add(&self.term(&value, of));
+        }
     }
 
     fn of_cell(&self, cell: CellView<'_>, of: &CqlType, add: &mut dyn FnMut(&[u8])) {
@@ -56,18 +71,18 @@ impl Terms {
             (Some(item), CqlType::Map(key, of_value)) => {
                 let Some(value) = map_value(cell, key) else { return };
                 match self.target {
-                    IndexTarget::Keys => add(item),
+                    IndexTarget::Keys => self.add_item(item, key, add),
                     IndexTarget::Entries => {
                         let mut entry = item.to_vec();
                         comparable::encode(value, of_value, false, &mut entry);
                         add(&entry);
                     }
-                    IndexTarget::Values | IndexTarget::Full => add(&ordered(value, of_value)),
+                    IndexTarget::Values | IndexTarget::Full => add(&self.term(value, of_value)),
                 }
             }
-            (Some(item), CqlType::Set(_)) => add(item),
-            (Some(_), CqlType::List(item)) => add(&ordered(cell.bytes, item)),
-            _ => add(&ordered(cell.bytes, of)),
+            (Some(item), CqlType::Set(of_item)) => self.add_item(item, of_item, add),
+            (Some(_), CqlType::List(item)) => add(&self.term(cell.bytes, item)),
+            _ => add(&self.term(cell.bytes, of)),
         }
     }
 }

@@ -19,6 +19,10 @@ use super::values::EvalContext;
 /// fewest rows is used.
 const COMPARED_ROWS_MAX: usize = 1024;
 
+/// Maximum length of a value that is compared by an index.
+// Source: Cassandra 5.0, SingleColumnRestriction and IndexRestrictions.validateForFiltering
+const INDEXED_BYTES_MAX: usize = 65_535;
+
 /// An index term to look up.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
@@ -33,12 +37,20 @@ pub(super) fn terms<'v>(
     cx: &EvalContext<'v>,
 ) -> Result<Vec<Term>, CqlError> {
     let mut terms = Vec::new();
+    for lookup in &plan.restrictions.lookups {
+        if let IndexedRestriction::Filter(nth) = lookup.restriction
+            && lookup.limits_values()
+            && filters.value_bytes(nth) > INDEXED_BYTES_MAX
+        {
+            return Err(CqlError::invalid("Index expression values may not be larger than 64K"));
+        }
+    }
     if plan.is_reversed {
         return Ok(terms);
     }
     for lookup in &plan.restrictions.lookups {
         let bytes = match lookup.restriction {
-            IndexedRestriction::Filter(nth) => filters.term(nth),
+            IndexedRestriction::Filter(nth) => filters.term(nth, lookup.analysis),
             IndexedRestriction::Clustering(nth) => {
                 let column = &plan.table.clustering()[nth];
                 match &plan.restrictions.clustering[nth] {

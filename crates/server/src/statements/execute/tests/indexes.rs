@@ -274,3 +274,117 @@ proptest! {
         prop_assert_eq!(grown, counted);
     }
 }
+
+/// Whether a query finds its rows by an index, by a scan of stripes without one, or among rows that
+/// another restriction finds, texts are compared as the index compares them.
+#[test]
+fn texts_are_compared_as_their_index_compares_them() {
+    let mut server = Server::new();
+    let options = "WITH OPTIONS = {'case_sensitive': 'false', 'ascii': 'true'}";
+    server.check(&format!(
+        "> CREATE TABLE t (k int PRIMARY KEY, v text, w int, s set<text>, l list<text>, m map<text, text>)
+         > INSERT INTO t (k, v, w, s, l, m) VALUES (1, 'Éa', 1, {{'Ab'}}, ['Ab'], {{'Ke': 'Va'}})
+         > INSERT INTO t (k, v, w, s, l, m) VALUES (2, 'EA', 1, {{'x'}}, ['x'], {{'x': 'x'}})
+         > CREATE INDEX ON t (v) USING 'sai' {options}
+         > CREATE INDEX ON t (s) USING 'sai' {options}
+         > CREATE INDEX ON t (l) USING 'sai' {options}
+         > CREATE INDEX ON t (keys(m)) USING 'sai' {options}
+         > CREATE INDEX ON t (values(m)) USING 'sai' {options}"
+    ));
+    let script = "> SELECT k FROM t WHERE v = 'ea'
+                  1
+                  2
+                  > SELECT k FROM t WHERE v = 'Ea' AND w = 1 ALLOW FILTERING
+                  1
+                  2
+                  > SELECT k FROM t WHERE v = 'eá' AND k = 2
+                  2
+                  > SELECT k FROM t WHERE v IN ('ea')
+                  1
+                  2
+                  > SELECT k FROM t WHERE s CONTAINS 'AB'
+                  1
+                  > SELECT k FROM t WHERE l CONTAINS 'AB' AND s CONTAINS 'ab'
+                  1
+                  > SELECT k FROM t WHERE m CONTAINS KEY 'KE'
+                  1
+                  > SELECT k FROM t WHERE m CONTAINS 'vÁ'
+                  1
+                  > SELECT k FROM t WHERE v > 'a' ALLOW FILTERING
+                  1";
+    server.check(script);
+    server.settle_indexes();
+    server.check(script);
+    let mut server = server.restart();
+    server.check(script);
+    // A changed text moves in the index.
+    server.check(
+        "> UPDATE t SET v = 'b' WHERE k = 1
+         > SELECT k FROM t WHERE v = 'EÀ'
+         2
+         > SELECT k FROM t WHERE v = 'B'
+         1",
+    );
+    // The small capital is folded to "A", which remains one.
+    server.check(
+        "> INSERT INTO t (k, v) VALUES (3, 'ᴀx')
+         > SELECT k FROM t WHERE v = 'ᴀX'
+         3
+         > SELECT k FROM t WHERE v = 'ax'",
+    );
+    server.settle_indexes();
+    server.check("> SELECT k FROM t WHERE v = 'ᴀX'\n3");
+    // An index of the other kind answers first, and compares bytes.
+    server.check("> CREATE INDEX plain ON t (v)\n> SELECT k FROM t WHERE v = 'ea'");
+    server.settle_indexes();
+    server.check(
+        "> SELECT k FROM t WHERE v = 'EA'
+         2
+         > SELECT k FROM t WHERE v = 'ea'
+         > DROP INDEX plain
+         > SELECT k FROM t WHERE v = 'ea'
+         2",
+    );
+}
+
+/// Of equal decimals, an index finds the one with the same scale; without an index, both are equal.
+#[test]
+fn an_index_compares_the_bytes_of_decimals() {
+    let mut server = Server::new();
+    server.check(
+        "> CREATE TABLE t (k int PRIMARY KEY, v decimal, l list<decimal>)
+         > INSERT INTO t (k, v, l) VALUES (1, 1.0, [1.0])
+         > INSERT INTO t (k, v, l) VALUES (2, 1.00, [1.00])
+         > SELECT k FROM t WHERE v = 1.0 ALLOW FILTERING
+         1
+         2
+         > CREATE INDEX ON t (v)
+         > CREATE INDEX ON t (l)",
+    );
+    for _ in 0..2 {
+        server.check(
+            "> SELECT k FROM t WHERE v = 1.0
+             1
+             > SELECT k FROM t WHERE v = 1.00
+             2
+             > SELECT k FROM t WHERE v = 1
+             > SELECT k FROM t WHERE l CONTAINS 1.00
+             2",
+        );
+        server.settle_indexes();
+    }
+}
+
+#[test]
+fn an_index_refuses_to_compare_very_long_values() {
+    let mut server = Server::new();
+    let long = "x".repeat(70_000);
+    server.check(
+        "> CREATE TABLE t (k int PRIMARY KEY, v text, w text)
+         > CREATE INDEX ON t (v)
+         > CREATE INDEX ON t (w) USING 'sai'",
+    );
+    let refused = server.run(&format!("SELECT k FROM t WHERE v = '{long}'")).unwrap_err();
+    assert_eq!(refused.to_string(), "Index expression values may not be larger than 64K");
+    assert!(server.run(&format!("SELECT k FROM t WHERE w = '{long}'")).unwrap().rows.is_empty());
+}

@@ -8,6 +8,7 @@ mod growing;
 mod harness;
 mod indexes;
 pub(crate) mod model;
+mod options;
 mod pausing;
 mod purging;
 mod reads;

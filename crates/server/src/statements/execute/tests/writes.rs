@@ -505,7 +505,6 @@ fn list_indexes_must_be_valid() {
     for text in ["UPDATE t SET l[?] = 7 WHERE k = 1", "DELETE l[?] FROM t WHERE k = 1"] {
         for (value, expected) in [
             (Value::Null, "Invalid null value for list index"),
-            (Value::Unset, "Invalid unset value for list index"),
             (Value::Bytes(&[]), "Invalid empty value for list index"),
             (Value::Bytes(&[0, 0, 0, 2]), "List index 2 out of bound, list has size 2"),
         ] {
@@ -513,6 +512,15 @@ fn list_indexes_must_be_valid() {
             assert_eq!(refused.unwrap_err().to_string(), expected, "{text}");
         }
     }
+    // An unset place deletes nothing, an unset value of a set likewise.
+    let unset = Asked { values: &[Value::Unset], ..Asked::default() };
+    let refused = server.ask("UPDATE t SET l[?] = 7 WHERE k = 1", unset);
+    assert_eq!(refused.unwrap_err().to_string(), "Invalid unset value for list index");
+    server.ask("DELETE l[?] FROM t WHERE k = 1", unset).unwrap();
+    server.check("> ALTER TABLE t ADD (s set<int>, m map<int, int>)");
+    server.ask("DELETE s[?] FROM t WHERE k = 1", unset).unwrap();
+    let refused = server.ask("DELETE m[?] FROM t WHERE k = 1", unset);
+    assert_eq!(refused.unwrap_err().to_string(), "Invalid unset map key");
     server.check("> SELECT l FROM t\n[1, 2]");
 }
 
