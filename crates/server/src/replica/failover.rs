@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::apply::{ApplyError, LANE};
+use super::apply::ApplyError;
 use super::link::LinkError;
 use super::{EndOfLink, mono_now, pass_fence};
 use crate::config::MasterAddress;
@@ -52,7 +52,7 @@ pub(super) fn begin(shared: &ServerState) {
 /// Makes this server confirm no write by its replicas, also after a restart.
 fn store_hand_over(shared: &ServerState) -> anyhow::Result<()> {
     let Some(epoch) = shared.replication.epochs().0 else { return Ok(()) };
-    let mut reactor = ReactorState::off_reactor(shared, LANE);
+    let mut reactor = ReactorState::of_link(shared);
     let params = reactor.begin_off_reactor(shared, clock::now());
     let how = (&epoch.id, Replaced::HandsOver);
     let replaced = role_change::replace(shared, &mut reactor, &params, how);
@@ -66,7 +66,7 @@ fn store_hand_over(shared: &ServerState) -> anyhow::Result<()> {
 
 /// Undoes [`store_hand_over`], unless a replica was promoted.
 fn forget_hand_over(shared: &ServerState) {
-    let mut reactor = ReactorState::off_reactor(shared, LANE);
+    let mut reactor = ReactorState::of_link(shared);
     let params = reactor.begin_off_reactor(shared, clock::now());
     let only = Some(Replaced::HandsOver);
     if let Err(error) = role_change::reinstate(shared, &mut reactor, &params, only) {

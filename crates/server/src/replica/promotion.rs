@@ -9,7 +9,6 @@ use base::time::Now;
 use rand::RngCore as _;
 use wire::replication::EpochId;
 
-use super::apply::LANE;
 use super::link::{Link, LinkError};
 use super::mono_now;
 use crate::engine::clock;
@@ -100,7 +99,7 @@ fn promote(shared: &ServerState, promotion: &Promotion) {
 pub(crate) fn end_promotion(shared: &ServerState, now: Now, id: EpochId) {
     let replication = &shared.replication;
     let Some(promotion) = replication.promotion() else { return };
-    let mut reactor = ReactorState::off_reactor(shared, LANE);
+    let mut reactor = ReactorState::of_link(shared);
     let params = reactor.begin_off_reactor(shared, now);
     let promoter = Promoter::OperatorOnLink(promotion.generation);
     let promoted = role_change::promote(shared, &mut reactor, &params, (id, promoter));
