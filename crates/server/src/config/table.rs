@@ -129,7 +129,7 @@ const SERVER: &[OptionSpec] = &[
     option("hub", field!(YesNo, hub), Start,
         "This server relays what its peers write to the other peers, and takes no writes of clients. `myriad hub` sets it."),
     option("cql-authenticator", word!(CqlAuthenticator, cql_authenticator), Start,
-        "How CQL clients are authenticated: as the ACL user `default`, under any user name, or not at all if that user needs no password (requirepass); in both cases the user must have all commands, keys and channels; not at all (allow-all); or as roles that have their own passwords (password). At the first start with password, `requirepass` becomes the password of the superuser cassandra."),
+        "How CQL clients log in: as the ACL user `default` under any name, without a login if it needs no password, and only if it has all rights (requirepass); not at all (allow-all); or as roles with passwords of their own (password). At the first start with password, `requirepass` becomes that of the superuser cassandra."),
     option("cql-authorizer", word!(CqlAuthorizer, cql_authorizer), Start,
         "If `cql-authenticator` is password: whether a role needs granted permissions (roles) or may do everything (allow-all)."),
     option("enable-debug-command", word!(DebugCommand, enable_debug_command), Start,
