@@ -182,6 +182,8 @@ impl<'a> ReactorContext<'a> {
                     _ => Wait::Pause,
                 });
                 session.commands -= 1; // it will be served again
+                #[cfg(test)]
+                self.reactor.times.pop();
                 return Gate::OPEN;
             }
             Err(fail) => {
