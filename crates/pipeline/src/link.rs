@@ -91,7 +91,7 @@ impl Reachability {
         self.connect_unless(|| false)
     }
 
-    /// Makes one connection attempt, whose failure is expected if the run is over by then.
+    /// Makes one connection attempt, whose failure is expected if the run has ended by then.
     pub fn connect_unless(&self, is_over: impl Fn() -> bool) -> Result<Link, LinkError> {
         match Link::connect(self.address) {
             Ok(link) => {

@@ -42,7 +42,7 @@ pub(super) fn log(
     tracing::info!(%user, address, command, arguments, outcome, "administrative command");
 }
 
-/// What became of a command: without the text of an error that may quote a password.
+/// The outcome of a command, without the text of an error that may quote a password.
 fn outcome(command: &Command, args: Args<'_>, fail: Option<&Fail>) -> String {
     let Some(fail) = fail else { return "done".to_owned() };
     let has_secret = (0..args.len()).any(|at| (command.is_secret)(args, at));

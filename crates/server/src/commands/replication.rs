@@ -630,7 +630,8 @@ fn replace(cx: &mut CommandContext<'_>, id: &[u8]) -> Done {
     tracing::warn!(
         client,
         confirmed,
-        "another server replaces this one as the master: writes that need replicas are refused          until REPLICAOF decides"
+        "another server replaces this one as the master: writes that need replicas are refused \
+         until REPLICAOF decides"
     );
     cx.reply.integer(i64::try_from(confirmed).unwrap_or(i64::MAX));
     Ok(())

@@ -157,7 +157,7 @@ choice! {
     }
 }
 
-/// Who decides whether a client of a protocol may act.
+/// The authority that decides whether a client of a protocol may act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Authority {
     /// The ACL users. A client without a login is the user `default`.
@@ -706,7 +706,7 @@ impl Settings {
         first + source * self.reactor_count() + reactor
     }
 
-    /// Who decides whether a client of the protocol may act.
+    /// Returns the authority that decides whether a client of the protocol may act.
     pub(crate) fn authority(&self, protocol: ClientProtocol) -> Authority {
         match (protocol, self.cql_authenticator) {
             (ClientProtocol::Resp | ClientProtocol::Http, _) => Authority::Users,

@@ -53,7 +53,8 @@ pub(crate) enum ApplyError {
     #[error("this server is no longer a replica of that master")]
     Superseded,
     #[error(
-        "the master has only what this server has written, so it follows this server or another of          its replicas: promote one of them"
+        "the master has only what this server has written, so it follows this server or another of \
+         its replicas: promote one of them"
     )]
     Circle,
     #[error("the log has failed")]

@@ -227,7 +227,8 @@ fn apply_stream(
 pub(crate) fn keep_taken_role(shared: &ServerState) {
     if shared.replication.link().is_outdated && role_change::resume(shared) {
         tracing::warn!(
-            "the configured master follows this server since FAILOVER: this server stays the master;              CONFIG REWRITE stores that"
+            "the configured master follows this server since FAILOVER: this server stays the master; \
+             CONFIG REWRITE stores that"
         );
     }
 }
