@@ -25,7 +25,7 @@ const LAYERS: [(&str, &str, usize); 28] = [
     ("server", "protocol", 0),
     ("server", "tls", 0),
     ("server", "engine", 1),
-    ("server", "greeting", 1),
+    ("server", "greeting", 2),
     ("server", "logtool", 2),
     // The languages, whatever protocol carries them.
     ("server", "commands", 2),
