@@ -185,7 +185,7 @@ impl Link {
         link.ask("REPLCONF", &run_id, is_over)?;
         match link.query("REPLCONF", &[REPLACED.as_bytes(), epoch], is_over)? {
             Reply::Integer(position) => Ok(u64::try_from(position).unwrap_or(0)),
-            reply => Err(refused("REPLCONF", &reply)),
+            reply => Err(refused(REPLACED, &reply)),
         }
     }
 

@@ -14,7 +14,7 @@ use super::mono_now;
 use crate::engine::clock;
 use crate::engine::mail::Mail;
 use crate::engine::reactor_state::ReactorState;
-use crate::engine::replication::{OldMaster, Promotion, Role, epoch_id};
+use crate::engine::replication::{OldMaster, Promotion, REPLACED, Role, epoch_id};
 use crate::engine::role_change::{self, Promoter};
 use crate::engine::server_state::ServerState;
 use crate::handler::State;
@@ -157,7 +157,7 @@ fn notify_old_master(shared: &ServerState, is_first: bool) -> bool {
     match Link::replace_master(shared, address, None, epoch, &is_over) {
         Ok(_) => tracing::info!(master = %address, "the old master confirms no more writes"),
         // It is not a master, or a program that does not know the request.
-        Err(LinkError::Refused { request: "REPLCONF", reply }) => {
+        Err(LinkError::Refused { request: REPLACED, reply }) => {
             tracing::info!(master = %address, reply, "the old master was notified");
         }
         Err(error) => {
