@@ -140,18 +140,15 @@ impl<F: FnMut(&[u8]) -> io::Result<usize>> Writer<F> {
         let (mut reported, mut last_error) = (0, None);
         loop {
             let lines = self.shared.next();
-            match self.write_whole(&lines) {
-                Err(error) => {
-                    self.shared.lose(&lines);
-                    last_error = Some(error);
-                }
-                Ok(()) => {
-                    let lost = self.shared.lost_lines.load(Ordering::Relaxed);
-                    if lost > reported {
-                        (self.report)(lost - reported, last_error.take().as_ref());
-                        reported = lost;
-                    }
-                }
+            if let Err(error) = self.write_whole(&lines) {
+                self.shared.lose(&lines);
+                last_error = Some(error);
+                continue;
+            }
+            let lost = self.shared.lost_lines.load(Ordering::Relaxed);
+            if lost > reported {
+                (self.report)(lost - reported, last_error.take().as_ref());
+                reported = lost;
             }
         }
     }

@@ -76,6 +76,7 @@ pub(crate) struct State {
 
 /// The handler of one reactor.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 pub(crate) struct ReactorHandler {
     shared: Arc<ServerState>,
     statements: Arc<StatementState>,

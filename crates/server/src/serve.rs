@@ -78,7 +78,10 @@ pub fn serve(config: Config) -> anyhow::Result<()> {
     // Before the thread of the log starts, so that all threads leave signals to the group.
     reactor::block_signals().context("could not block signals")?;
     logging::install(config.settings())?;
-    run(config, announce)
+    run(config, |group, shared| {
+        announce(group, shared);
+        Ok(())
+    })
 }
 
 /// Runs a server until its end. Calls `ready` as soon as it accepts connections.
@@ -458,7 +461,7 @@ fn placement(settings: &Settings) -> reactor::Placement {
     }
 }
 
-fn announce(group: &Group<Mail>, shared: &ServerState) -> anyhow::Result<()> {
+fn announce(group: &Group<Mail>, shared: &ServerState) {
     let addresses = group.addresses();
     let settings = shared.settings.load();
     let named = settings.endpoints().zip(&addresses);
@@ -478,7 +481,6 @@ fn announce(group: &Group<Mail>, shared: &ServerState) -> anyhow::Result<()> {
         "READY=1\nSTATUS=Accepting connections: {}",
         listeners.join(" ")
     ));
-    Ok(())
 }
 
 fn on_signal(shared: &ServerState, signal: Signal) -> Control {

@@ -30,7 +30,7 @@ impl Destination {
             return (full_disk().into(), None);
         }
         let (reader, mut writer) = std::io::pipe().unwrap();
-        writer.write_all(&[b'x'; PIPE_BYTES]).unwrap();
+        writer.write_all(&vec![b'x'; PIPE_BYTES]).unwrap();
         (writer.into(), (self == Destination::UnreadPipe).then_some(reader))
     }
 
@@ -80,7 +80,7 @@ fn a_server_continues_when_its_log_file_takes_nothing() {
     let pipe = folder.join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let mut both_ends = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-    both_ends.write_all(&[b'x'; PIPE_BYTES]).unwrap();
+    both_ends.write_all(&vec![b'x'; PIPE_BYTES]).unwrap();
     for (name, log) in [("full", Path::new("/dev/full")), ("pipe", &pipe)] {
         let options = ["--audit-log", "yes", "--log-file", log.to_str().unwrap()];
         let server = Server::start(&folder.join(name), &options);

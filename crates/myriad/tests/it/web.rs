@@ -546,7 +546,7 @@ fn logs_that_take_nothing_stop_no_request() {
         let pipe = folder.path("pipe");
         assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         let mut both_ends = fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
-        both_ends.write_all(&[b'x'; 64 * 1024]).unwrap();
+        both_ends.write_all(&vec![b'x'; 64 * 1024]).unwrap();
         let access = if destination.loses() { "/dev/full" } else { pipe.to_str().unwrap() };
         let (log, _reader) = destination.open();
         let status = own_address();

@@ -106,14 +106,13 @@ impl Console {
     /// Removes the progress line, prints the final status of each part in line mode, and sends the
     /// final statuses, or the reason of a failure, to the monitor.
     pub(super) fn end(&self, last: Result<Vec<Status>, &anyhow::Error>) {
-        match &self.bar {
-            Some(bar) => bar.finish_and_clear(),
-            None => {
-                for status in last.iter().flatten() {
-                    self.print_json(status);
-                }
-                messages::flush_all();
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        } else {
+            for status in last.iter().flatten() {
+                self.print_json(status);
             }
+            messages::flush_all();
         }
         if let Some(reporter) = &self.reporter {
             reporter.finish(last.map_err(|error| with_causes(&**error)));

@@ -123,12 +123,11 @@ impl CommandContext<'_> {
 
     /// Makes the client wait for the end of an operation that takes the time of the command. The
     /// caller then returns without a reply.
-    pub(super) fn await_end(&mut self, wait: Wait, args: Args<'_>) -> Done {
+    pub(super) fn await_end(&mut self, wait: Wait, args: Args<'_>) {
         self.is_blocked = true;
         self.session.wait = Some(wait);
         let pending = Pending { args: args.to_owned(), began: self.now.mono };
         self.session.details.rare().pending = Some(pending);
-        Ok(())
     }
 
     /// Makes the client wait for a value of one of the keys. A command that may not wait replies with

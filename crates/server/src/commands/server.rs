@@ -126,7 +126,8 @@ fn save(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let position = cx.shared.log.next().0;
     let begun = cx.shared.snapshots.begin(Purpose::Save, position, cx.now.mono);
     let number = begun.map_err(|_| RUNNING)?;
-    cx.await_end(Wait::Snapshot { number }, args)
+    cx.await_end(Wait::Snapshot { number }, args);
+    Ok(())
 }
 
 pub(crate) const BGSAVE: Command = Command {

@@ -250,8 +250,8 @@ impl Requests<'_> {
     /// Whether the client's user still has the rights with which the client became ready.
     fn may_still_act(&self, session: &mut Session) -> bool {
         let acl = &self.shared.acl;
-        let is_free = |identity: &Box<Identity>| identity.is_free_at(acl.generation());
-        session.identity.as_ref().is_none_or(is_free)
+        let is_free = |identity: &Identity| identity.is_free_at(acl.generation());
+        session.identity.as_deref().is_none_or(is_free)
             || session.follow_users(acl) == Standing::Valid
     }
 

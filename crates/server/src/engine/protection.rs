@@ -44,6 +44,9 @@ mod tests {
     use crate::config::{CqlAuthenticator, Password};
     use crate::engine::acl::{DEFAULT_USER, User};
 
+    /// A field of the settings.
+    type List = fn(&mut Settings) -> &mut Vec<SocketAddr>;
+
     fn users(settings: &Settings) -> Users {
         let mut user = User::new(DEFAULT_USER.as_bytes(), true);
         (user.is_on, user.root.has_all_keys, user.root.has_all_commands) = (true, true, true);
@@ -89,7 +92,7 @@ mod tests {
             },
             None,
         );
-        let set: [(&str, fn(&mut Settings) -> &mut Vec<SocketAddr>); 4] = [
+        let set: [(&str, List); 4] = [
             ("resp-tls", |s| &mut s.resp_tls),
             ("http", |s| &mut s.http),
             ("cql-tls", |s| &mut s.cql_tls),

@@ -330,8 +330,9 @@ fn keys_are_evicted_without_a_write() {
     let subscriber = world.sim().connect();
     subscriber.send(b"PSUBSCRIBE __keyevent@*__:evicted\r\n");
     world.ask(b"CONFIG SET maxmemory-policy allkeys-lru notify-keyspace-events Ee\r\n");
-    let keys: String = (0..KEYS).map(|number| format!("SET key{number} value\r\n")).collect();
-    world.ask(keys.as_bytes());
+    for number in 0..KEYS {
+        world.ask(format!("SET key{number} value\r\n").as_bytes());
+    }
     assert_eq!(world.ask(b"CONFIG SET maxmemory 1\r\n"), b"+OK\r\n");
     world.advance(2 * TICK_NS);
     world.settle();

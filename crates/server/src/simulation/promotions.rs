@@ -274,7 +274,7 @@ fn run(seed: u64) -> (usize, usize) {
 fn no_write_confirmed_by_replicas_is_lost_by_promotions() {
     let (acknowledged, refused) =
         seeds(SEEDS).map(run).fold((0, 0), |sum, run| (sum.0 + run.0, sum.1 + run.1));
-    assert!(acknowledged > SEEDS as usize, "{acknowledged}");
+    assert!(acknowledged as u64 > SEEDS, "{acknowledged}");
     assert!(refused > 0, "a replaced master refuses writes");
 }
 

@@ -41,7 +41,7 @@ const REQUESTS: &[&str] = &[
 
 /// All requests, in lowercase and in uppercase.
 fn requests() -> Vec<Vec<String>> {
-    let options = rows().filter(|option| is_secret(option)).flat_map(|option| option.names());
+    let options = rows().filter(|option| is_secret(option)).flat_map(options::OptionSpec::names);
     let options = options.map(|name| format!("config set hz 10 {name} LEAK"));
     let all: Vec<String> = REQUESTS.iter().map(|text| (*text).to_owned()).chain(options).collect();
     let upper = all.iter().map(|text| text.to_uppercase());

@@ -46,6 +46,7 @@ const CREDENTIALS: [Option<&str>; 4] = [None, Some("old"), Some("new"), Some("ot
 
 /// The user `default`.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a rule of its own")]
 struct Model {
     is_on: bool,
     takes_any: bool,

@@ -92,7 +92,8 @@ fn migrate(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         }
         return Err(Fail::text("ERR too many MIGRATE requests are waiting"));
     }
-    cx.await_end(Wait::Migration, args)
+    cx.await_end(Wait::Migration, args);
+    Ok(())
 }
 
 /// Returns the keys that exist. Fails if one has a value without a form in RDB files.
