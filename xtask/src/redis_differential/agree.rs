@@ -43,6 +43,10 @@ const TIMED: [&[u8]; 2] = [b"pel", b"pending"];
 /// Names that 7.2 added: the pair is removed.
 const NEWER: [&[u8]; 2] = [b"inactive", b"active-time"];
 
+/// The name of the lag of a group. It is unknown where counters that a command has set make it
+/// negative, which Redis 7.0 shows.
+const LAG: &[u8] = b"lag";
+
 /// Whether two replies to one command agree.
 /// `one` is Myriad's.
 pub(super) fn agree(rule: Rule, one: &Value, other: &Value) -> bool {
@@ -126,6 +130,10 @@ fn without_idle(value: &Value) -> Value {
     Value::Array(Some(masked.collect()))
 }
 
+fn is_unknown_lag(value: &Value) -> bool {
+    matches!(value, Value::Bulk(None) | Value::Null) || number(value).is_some_and(|lag| lag < 0)
+}
+
 fn without_details(value: &Value) -> Value {
     let strip = |elements: &[Value]| -> Vec<Value> {
         let is_name = |value: &Value, names: &[&[u8]]| match value {
@@ -146,6 +154,9 @@ fn without_details(value: &Value) -> Value {
                 || is_name(first, &TIMED) && matches!(second, Value::Array(_))
             {
                 kept.extend([first.clone(), kind(second)]);
+                rest = &tail[1..];
+            } else if is_name(first, &[LAG]) && is_unknown_lag(second) {
+                kept.extend([first.clone(), Value::Null]);
                 rest = &tail[1..];
             } else {
                 kept.push(without_details(first));

@@ -78,7 +78,7 @@ pub struct Filter {
     pub choices: Choices,
     /// Applied to both sides of the comparison.
     pub analysis: Analysis,
-    /// Whether only values of the same bytes are equal.
+    /// Whether decimals are equal only if their bytes are.
     pub is_exact: bool,
 }
 

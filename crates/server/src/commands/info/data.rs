@@ -130,7 +130,6 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
     let (epoch, previous) = replication.epochs();
     let id = |epoch: Option<Epoch>| epoch.map(|one| String::from_utf8_lossy(&one.id).into_owned());
     page.field("master_failover_state", replication.failover_state());
-    page.field("master_replaced", u8::from(replication.replicas().is_fenced()));
     page.field("master_replid", id(epoch).unwrap_or_else(|| shared.identity.run_id.clone()));
     page.field("master_replid2", id(previous).unwrap_or_else(|| "0".repeat(40)));
     page.field("master_repl_offset", position);
@@ -141,6 +140,7 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
     page.field("repl_backlog_size", REPLICATION_BACKLOG_BYTES);
     page.field("repl_backlog_first_byte_offset", 0);
     page.field("repl_backlog_histlen", 0);
+    page.field("master_replaced", u8::from(replication.replicas().is_fenced()));
 }
 
 /// The link to the master, of a replica at `position`.

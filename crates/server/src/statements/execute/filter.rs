@@ -7,6 +7,7 @@ use cql::moment::Moment;
 use cql::plan::{Choices, Filter, FilterPart};
 use cql::relation::Comparison;
 use cql::schema::Table;
+use cql::type_name::Native;
 use cql::types::CqlType;
 use cql::value::collection::{fields, items};
 use cql::value::comparable;
@@ -118,7 +119,10 @@ impl<'v> Ready<'v> {
             }
         }
         let wanted = cx.choose(&filter.choices, name)?;
-        let exact = wanted.first().filter(|_| filter.is_exact).map(|value| value.to_vec());
+        // Values of other types have one form, or several forms only because their type has got
+        // fields since, which must not hide rows.
+        let is_exact = filter.is_exact && of == CqlType::Native(Native::Decimal);
+        let exact = wanted.first().filter(|_| is_exact).map(|value| value.to_vec());
         let value_bytes = wanted.iter().map(|value| value.len()).max().unwrap_or(0);
         let mut wanted: SmallVec<[Vec<u8>; 1]> =
             wanted.iter().map(|value| ordered(&filter.analysis.apply(value), &of)).collect();
