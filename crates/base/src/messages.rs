@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use nix::sys::signal::SigSet;
 use parking_lot::{Condvar, Mutex};
 
 /// Bytes that may wait to be written: half a second of 500,000 short lines per second.
@@ -48,7 +49,7 @@ pub type ReportLost = fn(u64, Option<&io::Error>);
 
 impl MessageSink {
     /// Starts the thread, which calls `write` with messages or the rest of one, and expects the
-    /// number of bytes written. Signals should be blocked before: the thread must handle none.
+    /// number of bytes written.
     pub fn start(
         name: &str,
         report: ReportLost,
@@ -56,7 +57,13 @@ impl MessageSink {
     ) -> io::Result<MessageSink> {
         let sink = MessageSink(Arc::default());
         let writer = Writer { shared: Arc::clone(&sink.0), report, write, is_torn: false };
-        thread::Builder::new().name(name.to_owned()).spawn(move || writer.run())?;
+        // The thread inherits the mask. A signal that it received would end a process whose other
+        // threads have blocked it to wait for it.
+        let mask = SigSet::thread_get_mask()?;
+        SigSet::all().thread_block()?;
+        let started = thread::Builder::new().name(name.to_owned()).spawn(move || writer.run());
+        mask.thread_set_mask()?;
+        started?;
         SINKS.lock().push(sink.clone());
         Ok(sink)
     }
