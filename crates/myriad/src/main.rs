@@ -17,6 +17,7 @@ use base::causes::with_causes;
 use base::messages;
 use base::usage::UsageError;
 use lexopt::Parser;
+use options::ConfigError;
 use server::backup;
 use server::config::Environment;
 use server::import::{cassandra, live};
@@ -46,7 +47,7 @@ fn status(parser: &mut Parser, environment: Environment) -> u8 {
     match run(command, parser) {
         Ok(()) => 0,
         Err(error) if is_broken_pipe(&error) => 0,
-        Err(error) if error.is::<lexopt::Error>() || error.is::<UsageError>() => {
+        Err(error) if is_of_usage(&error) => {
             complain(&error.to_string());
             2
         }
@@ -55,6 +56,12 @@ fn status(parser: &mut Parser, environment: Environment) -> u8 {
             1
         }
     }
+}
+
+/// Whether the arguments or the configuration are wrong. Some options can be checked only with the
+/// files that they name.
+fn is_of_usage(error: &anyhow::Error) -> bool {
+    error.is::<lexopt::Error>() || error.is::<UsageError>() || error.is::<ConfigError>()
 }
 
 fn run(command: Command, parser: &mut Parser) -> anyhow::Result<()> {

@@ -69,10 +69,11 @@ impl<'s> Builder<'s> {
         Line::open(&self.subject.address)
     }
 
-    /// Sends requests on a connection of their own. Returns how many were refused.
+    /// Sends requests on a connection of their own. Returns how many were refused. A server that
+    /// accepts no more clients refuses the state.
     fn ask(&mut self, requests: impl IntoIterator<Item = Vec<Vec<u8>>>) -> Result<u64> {
         let requests: Vec<Vec<u8>> = requests.into_iter().map(|words| request(&words)).collect();
-        self.line()?.ask_all(&requests)
+        unless_closed(self.line()?.ask_all(&requests))
     }
 
     /// Sends requests on a connection that remains, and reads as many replies. A server that closes
@@ -205,7 +206,8 @@ fn transactions(builder: &mut Builder<'_>) -> Result<()> {
     let requests: Vec<_> = [words("MULTI")].into_iter().chain(queued).collect();
     // Unread replies would stop the server from reading.
     let mut line = builder.line()?;
-    line.ask_all(&requests.iter().map(|words| request(words)).collect::<Vec<_>>())?;
+    let requests: Vec<_> = requests.iter().map(|words| request(words)).collect();
+    unless_closed(line.ask_all(&requests))?;
     builder.held.push(line);
     Ok(())
 }
@@ -226,8 +228,11 @@ fn memory(builder: &mut Builder<'_>) -> Result<()> {
     let mut line = builder.line()?;
     for number in 0..VALUES_MAX {
         let key = format!("fill{number}").into_bytes();
-        if line.ask_all(&[request(&[b"SET".to_vec(), key, value.clone()])])? > 0 {
-            return Ok(());
+        let set = request(&[b"SET".to_vec(), key, value.clone()]);
+        match line.ask_all(&[set]) {
+            Ok(0) => {}
+            Ok(_) | Err(Missing::Closed) => return Ok(()),
+            Err(Missing::Failed(error)) => return Err(error),
         }
     }
     bail!("the memory limit was not reached")
@@ -384,4 +389,14 @@ fn monitors(builder: &mut Builder<'_>) -> Result<()> {
         builder.hold(&[words("PSUBSCRIBE __key*")], 1)?;
     }
     Ok(())
+}
+
+/// A connection that is closed takes no part in the state. If the server has failed, the
+/// second client finds out.
+fn unless_closed(asked: Result<u64, Missing>) -> Result<u64> {
+    match asked {
+        Ok(refused) => Ok(refused),
+        Err(Missing::Closed) => Ok(0),
+        Err(Missing::Failed(error)) => Err(error),
+    }
 }

@@ -73,18 +73,14 @@ impl Line {
     }
 
     /// Sends requests and reads their replies. Returns how many were refused.
-    pub(super) fn ask_all(&mut self, requests: &[Vec<u8>]) -> Result<u64> {
+    pub(super) fn ask_all(&mut self, requests: &[Vec<u8>]) -> Result<u64, Missing> {
         /// Replies that fit in the buffers of the sockets.
         const UNREAD_MAX: usize = 200;
         let mut refused = 0;
         for chunk in requests.chunks(UNREAD_MAX) {
-            self.send(&chunk.concat())?;
+            self.send(&chunk.concat()).map_err(|_| Missing::Closed)?;
             for _ in chunk {
-                match self.read() {
-                    Ok(reply) => refused += u64::from(matches!(reply, Reply::Error(_))),
-                    Err(Missing::Closed) => bail!("the connection was closed"),
-                    Err(Missing::Failed(error)) => return Err(error),
-                }
+                refused += u64::from(matches!(self.read()?, Reply::Error(_)));
             }
         }
         Ok(refused)

@@ -143,14 +143,14 @@ fn failed_items_are_accounted() {
     let output = run(&[&options[..], &files].concat(), numbers.as_bytes());
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(complaint.contains("1 item failed: id 7"), "{complaint}");
+    assert!(complaint.contains("1 item failed: line 8"), "{complaint}");
     let account = String::from_utf8_lossy(&output.stdout);
     assert!(account.contains("collected  500 tasks, 500 distinct; 1 failed;"), "{account}");
     assert_eq!(text(&results), numbers.replace("\n7\n", "\n"));
     let letter: serde_json::Value = serde_json::from_str(&text(&letters)).unwrap();
     assert_eq!(
-        (&letter["id"], &letter["item"], &letter["attempts"]),
-        (&7.into(), &"7".into(), &2.into())
+        (&letter["line"], &letter["item"], &letter["attempts"]),
+        (&8.into(), &"7".into(), &2.into())
     );
     assert_eq!(letter["reason"], "the worker ended before its answer: exit status: 3");
     std::fs::remove_dir_all(&dir).unwrap();
@@ -209,7 +209,8 @@ fn check_continued(name: &str, mode: &[&str], count: u32) {
     std::fs::write(&input, "other\n").unwrap();
     let output = run(&options, b"");
     assert!(
-        String::from_utf8_lossy(&output.stderr).contains("tasks of this stream differ"),
+        String::from_utf8_lossy(&output.stderr)
+            .contains("with another input; use another directory"),
         "{output:?}"
     );
     std::fs::remove_dir_all(&dir).unwrap();
@@ -251,7 +252,7 @@ fn a_stopped_run_starts_no_attempt() {
         assert_eq!(part.wait().unwrap().code(), Some(1), "{complaint}");
         assert!(began.elapsed() < Duration::from_secs(15), "{complaint}");
         assert_eq!(text(&attempts), "x", "no attempt follows the signal: {complaint}");
-        let expected = "stopped: 1 assigned line has no result: id 0";
+        let expected = "stopped: 1 assigned line has no result: line 1";
         assert!(complaint.contains(expected), "{complaint}");
 
         std::fs::write(&go, "").unwrap();
@@ -348,7 +349,7 @@ fn a_run_that_is_stopped_fails_and_states_where() {
     let stderr = child.stderr.take().unwrap();
     let complaint = std::io::read_to_string(stderr).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert!(complaint.contains("stopped: the lines from id"), "{complaint}");
+    assert!(complaint.contains("stopped: the lines from "), "{complaint}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
@@ -378,7 +379,7 @@ fn a_stopped_run_in_order_keeps_what_was_computed() {
     std::fs::write(&go, "").unwrap();
     let complaint = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    assert!(complaint.contains("stopped: 1 assigned line has no result: id 0"), "{complaint}");
+    assert!(complaint.contains("stopped: 1 assigned line has no result: line 1"), "{complaint}");
     assert_eq!(text(&results), input["1\n".len()..]);
     std::fs::remove_dir_all(&dir).unwrap();
 }
@@ -458,7 +459,7 @@ fn a_continued_run_reports_what_failed_before() {
         let output = run(&[&task[..], &files].concat(), b"");
         assert_eq!(output.status.code(), Some(1), "{output:?}");
         let complaint = String::from_utf8_lossy(&output.stderr);
-        assert!(complaint.contains("1 item failed: id 1"), "{complaint}");
+        assert!(complaint.contains("1 item failed: line 2"), "{complaint}");
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }

@@ -589,25 +589,20 @@ fn replicaof_no_one(cx: &mut CommandContext<'_>) -> Done {
         tracing::info!(client = cx.session.id.0, "the server is a master, by REPLICAOF NO ONE");
         cx.shared.replication.end_failover(&cx.shared.pause);
     } else {
-        reinstate(cx)?;
+        reinstate(cx);
     }
     cx.reply.ok();
     Ok(())
 }
 
 /// Makes a master that another server has replaced confirm writes again.
-fn reinstate(cx: &mut CommandContext<'_>) -> Done {
-    let params = cx.locked.params();
-    let gate = role_change::reinstate(cx.shared, cx.reactor, params, None);
-    let gate = gate.map_err(|error| Fail::owned(format!("ERR {error}")))?;
-    if let Some(gate) = gate {
-        cx.gate = cx.gate.max(gate);
+fn reinstate(cx: &CommandContext<'_>) {
+    if cx.shared.replication.replicas().lift_fence(None) {
         tracing::warn!(
             client = cx.session.id.0,
             "this server confirms writes by its replicas again, by REPLICAOF NO ONE"
         );
     }
-    Ok(())
 }
 
 /// A replica, whose newest epoch is `id`, replaces this server as the master. The reply is the
@@ -619,12 +614,8 @@ fn replace(cx: &mut CommandContext<'_>, id: &[u8]) -> Done {
         return Err(Fail::text("ERR a server cannot replace itself"));
     }
     let id = EpochId::try_from(id).map_err(|_| Fail::Syntax)?;
-    let params = cx.locked.params();
-    let how = (&id, Replaced::ByReplica);
-    let replaced = role_change::replace(cx.shared, cx.reactor, params, how);
-    let (confirmed, gate) = replaced.map_err(|error| Fail::owned(format!("ERR {error}")))?;
-    // Also without `durability always`: a restart must not forget it. No replica confirms that.
-    cx.gate = cx.gate.max(gate);
+    let replaced = role_change::replace(cx.shared, &id, Replaced::ByReplica);
+    let confirmed = replaced.map_err(|error| Fail::owned(format!("ERR {error}")))?;
     cx.reactor.refresh_positions(cx.shared);
     let client = cx.session.id.0;
     tracing::warn!(

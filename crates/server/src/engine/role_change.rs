@@ -74,7 +74,6 @@ pub(crate) fn promote(
     if let (Promoter::Master, Some(master)) = (promoter, &link.source) {
         change_row(&mut unit, StoredRow::TakenOver, Some(master.to_string().as_bytes()))?;
     }
-    change_row(&mut unit, StoredRow::Replaced, None)?;
     let gate = unit.commit(reactor);
     let known = history.epoch().map(|epoch| epoch.id);
     if let (Some(address), Some(epoch)) = (link.source.take(), known) {
@@ -82,7 +81,7 @@ pub(crate) fn promote(
     }
     *history = promoted;
     *link = Link { generation: link.generation + 1, ..Link::default() };
-    replication.replicas().lift_fence();
+    replication.replicas().lift_fence(None);
     replication.set_role(Role::Master);
     drop((applied, link, history));
     replication.signal.raise();
@@ -98,61 +97,28 @@ pub(crate) fn promote(
 pub(crate) enum ReplacedError {
     #[error("this server is not the master of that replica")]
     NotMaster,
-    #[error("could not store that another server replaces this one: {0}")]
-    Store(#[from] StoreError),
 }
 
 /// Makes a master confirm no write by its replicas from now on, because one of them, whose newest
-/// epoch is `epoch`, replaces it. That survives a restart. Returns the position of the stream after
-/// which nothing was confirmed, and the gate of the change. The caller must have locked no stripe.
+/// epoch is `epoch`, replaces it. Returns the position of the stream after which nothing was
+/// confirmed.
+///
+/// A restart forgets it: a record of it would be a write that the new master does not have, for
+/// which all others would need a copy.
 pub(crate) fn replace(
     shared: &ServerState,
-    reactor: &mut ReactorState,
-    params: &Params,
-    (epoch, how): (&EpochId, Replaced),
-) -> Result<(u64, Gate), ReplacedError> {
+    epoch: &EpochId,
+    why: Replaced,
+) -> Result<u64, ReplacedError> {
     let replication = &shared.replication;
     let _applied = replication.applied();
-    let mut record = Record::default();
-    let locked = shared.keyspace.lock(std::iter::once(stored_hash()), params);
-    let mut unit = Unit::of_server(shared, reactor, &mut record, locked);
     let history = replication.history();
     let is_common = history.epochs().iter().any(|known| known.id == *epoch);
     if history.own().is_none() || !is_common {
         return Err(ReplacedError::NotMaster);
     }
     drop(history);
-    let confirmed = replication.replicas().fence().min(replication.end(&shared.log));
-    // A replica that was promoted is not forgotten when a failover fails.
-    let known = stored(&unit, StoredRow::Replaced);
-    let by_replica = Replaced::ByReplica.contents();
-    let is_known = known.as_deref() == Some(by_replica);
-    let contents = if is_known { by_replica } else { how.contents() };
-    change_row(&mut unit, StoredRow::Replaced, Some(contents))?;
-    Ok((confirmed, unit.commit(reactor)))
-}
-
-/// Makes a master confirm writes by its replicas again. `only`: if that is why it does not. The
-/// caller must have locked no stripe. Returns the gate of the change; `None` if there is none.
-pub(crate) fn reinstate(
-    shared: &ServerState,
-    reactor: &mut ReactorState,
-    params: &Params,
-    only: Option<Replaced>,
-) -> Result<Option<Gate>, StoreError> {
-    let replication = &shared.replication;
-    let _applied = replication.applied();
-    let mut record = Record::default();
-    let locked = shared.keyspace.lock(std::iter::once(stored_hash()), params);
-    let mut unit = Unit::of_server(shared, reactor, &mut record, locked);
-    let how = stored(&unit, StoredRow::Replaced);
-    let is_meant = only.is_none_or(|only| how.as_deref() == Some(only.contents()));
-    if !replication.replicas().is_fenced() || !is_meant {
-        return Ok(None);
-    }
-    change_row(&mut unit, StoredRow::Replaced, None)?;
-    replication.replicas().lift_fence();
-    Ok(Some(unit.commit(reactor)))
+    Ok(replication.replicas().fence(why).min(replication.end(&shared.log)))
 }
 
 /// Makes the server a replica of another one, and stores that as an option. False if it is that
@@ -253,9 +219,8 @@ pub(crate) fn follow(
     position: u64,
 ) -> Result<(), StoreError> {
     store(unit, &history)?;
-    change_row(unit, StoredRow::Replaced, None)?;
     change_row(unit, StoredRow::TakenOver, None)?;
-    shared.replication.replicas().lift_fence();
+    shared.replication.replicas().lift_fence(None);
     unit.follow(position);
     *applied = position;
     let role = if history.is_empty() { Role::Copying } else { Role::Replica };

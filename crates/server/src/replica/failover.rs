@@ -5,12 +5,10 @@
 
 use std::time::Duration;
 
-use super::apply::ApplyError;
 use super::link::LinkError;
-use super::{EndOfLink, mono_now, pass_fence};
+use super::{EndOfLink, pass_fence};
 use crate::config::MasterAddress;
 use crate::engine::clock;
-use crate::engine::reactor_state::ReactorState;
 use crate::engine::replication::{Failover, FailoverStage, Replaced, Replica};
 use crate::engine::role_change;
 use crate::engine::server_state::ServerState;
@@ -39,41 +37,19 @@ pub(super) fn begin(shared: &ServerState) {
     match wait_for_replica(shared, &failover) {
         Ok(target) => {
             tracing::info!(%target, "handing over to a replica");
-            // If this server is killed and starts as a master, the replica may have been promoted.
-            if let Err(error) = store_hand_over(shared) {
-                tracing::warn!(%error, "could not store that this server hands its role over");
-            }
+            hand_over(shared);
             role_change::set_source(shared, target);
         }
         Err(reason) => abort(shared, &reason),
     }
 }
 
-/// Makes this server confirm no write by its replicas, also after a restart.
-fn store_hand_over(shared: &ServerState) -> anyhow::Result<()> {
-    let Some(epoch) = shared.replication.epochs().0 else { return Ok(()) };
-    let mut reactor = ReactorState::of_link(shared);
-    let params = reactor.begin_off_reactor(shared, clock::now());
-    let how = (&epoch.id, Replaced::HandsOver);
-    let replaced = role_change::replace(shared, &mut reactor, &params, how);
-    reactor.end_off_reactor(shared);
-    reactor.accounts.flush();
-    let (_, gate) = replaced?;
-    let end = gate.lsn().ok_or(ApplyError::Poisoned)?;
-    shared.log.wait_durable(end, &mono_now).map_err(|_| ApplyError::Poisoned)?;
-    Ok(())
-}
-
-/// Undoes [`store_hand_over`], unless a replica was promoted.
-fn forget_hand_over(shared: &ServerState) {
-    let mut reactor = ReactorState::of_link(shared);
-    let params = reactor.begin_off_reactor(shared, clock::now());
-    let only = Some(Replaced::HandsOver);
-    if let Err(error) = role_change::reinstate(shared, &mut reactor, &params, only) {
-        tracing::warn!(%error, "could not store that this server confirms writes by its replicas");
+/// Makes this server confirm no write by its replicas.
+fn hand_over(shared: &ServerState) {
+    let Some(epoch) = shared.replication.epochs().0 else { return };
+    if let Err(error) = role_change::replace(shared, &epoch.id, Replaced::HandsOver) {
+        tracing::warn!(%error, "handing over without its own stream");
     }
-    reactor.end_off_reactor(shared);
-    reactor.accounts.flush();
 }
 
 /// Takes no more writes, and waits until a replica has all of them. Returns its address.
@@ -142,7 +118,7 @@ pub(super) fn consider_failure(shared: &ServerState, error: &EndOfLink) {
 /// Makes this server the master that it was.
 fn abort(shared: &ServerState, reason: &dyn std::fmt::Display) {
     tracing::warn!(%reason, "the failover has failed: this server stays the master");
-    forget_hand_over(shared);
+    shared.replication.replicas().lift_fence(Some(Replaced::HandsOver));
     role_change::resume(shared);
     shared.replication.end_failover(&shared.pause);
     wake_all(shared);

@@ -75,6 +75,7 @@ What differs from Redis 7.2:
 - WAIT and WAITAOF count a replica when the writes are on its disk.
 - XGROUP CREATE, SETID and DESTROY end transactions that watch the key.
 - SWAPDB discards the caches of all clients that track keys, as FLUSHALL does.
+- Invalidation messages of a command with several keys have no defined order.
 - The points of a time series expire each on its own, and its key only with the last of them, or by
   EXPIRE. EXISTS, TYPE and the counts of keys may show a series for a moment after its last point
   has expired. Removed points publish `tsexpired`; this event, `tsadd` and `tsrem` are of class d.

@@ -35,8 +35,8 @@ pub(crate) use feeder::{Feed, Feeder, Reader};
 pub(crate) use history::{History, Place};
 pub(crate) use members::{Members, Peer, Present, Update, is_usable, visible_host};
 pub(crate) use promotion::{ANSWER_NS_MAX, OldMaster, Promotion, REPLACED};
-pub(crate) use replicas::{ProgramVersion, Replica, Replicas, RunId};
-pub(crate) use stored::{Replaced, StoredRow, put, remove, stored, stored_hash};
+pub(crate) use replicas::{ProgramVersion, Replaced, Replica, Replicas, RunId};
+pub(crate) use stored::{StoredRow, put, remove, stored, stored_hash};
 
 /// Why a copy or file of the data ends.
 pub(crate) const GIVEN_UP: &str = "this server has given up its data for that of its master";
@@ -111,7 +111,6 @@ impl Replication {
     ) -> Result<Replication, &'static str> {
         let locked = keyspace.lock_one(stored_hash(), params);
         let stored = stored::stored_history(&locked)?;
-        let is_replaced = stored::stored(&locked, StoredRow::Replaced).is_some();
         drop(locked);
         let is_incomplete = stored.as_ref().is_some_and(History::is_empty);
         let history = stored.unwrap_or_default();
@@ -124,7 +123,7 @@ impl Replication {
             given_up: AtomicU64::new(0),
             history: Mutex::new(history),
             link: Mutex::default(),
-            replicas: Replicas::new(applied, is_replaced),
+            replicas: Replicas::new(applied),
             failover: Mutex::default(),
             promotion: Mutex::default(),
             old_master: Mutex::default(),

@@ -12,6 +12,15 @@ use super::history::Era;
 use crate::config::MasterAddress;
 use crate::engine::client_address::ClientAddress;
 
+/// Why a master confirms nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replaced {
+    /// It hands its role over by FAILOVER, which may fail.
+    HandsOver,
+    /// A replica was promoted.
+    ByReplica,
+}
+
 /// A replica that has been silent for this long does not count as available. Source: Redis 7.2
 /// `redis.conf`, default of `min-replicas-max-lag`.
 pub(crate) const SILENCE_NS_MAX: u64 = 10_000_000_000;
@@ -103,6 +112,7 @@ struct Table {
     /// Another server has replaced this one as the master, or is about to: no position after this
     /// one counts as confirmed.
     fence: Option<u64>,
+    fenced_by: Option<Replaced>,
 }
 
 /// The replicas that are connected.
@@ -125,9 +135,8 @@ pub(crate) struct Replicas {
 impl Replicas {
     /// `acknowledged`: where the stream ends. A replica may have acknowledged that in an earlier run
     /// of the server.
-    pub(crate) fn new(acknowledged: u64, is_fenced: bool) -> Replicas {
-        let fence = is_fenced.then_some(acknowledged);
-        let table = Table { acknowledged, fence, ..Table::default() };
+    pub(crate) fn new(acknowledged: u64) -> Replicas {
+        let table = Table { acknowledged, ..Table::default() };
         Replicas { table: Mutex::new(table), ..Replicas::default() }
     }
 
@@ -201,17 +210,26 @@ impl Replicas {
 
     /// Confirms nothing more from now on. Returns the position of the stream after which nothing was
     /// confirmed to any client.
-    pub(crate) fn fence(&self) -> u64 {
+    pub(crate) fn fence(&self, why: Replaced) -> u64 {
         let mut table = self.table.lock();
         let fence = table.fence.unwrap_or(table.acknowledged);
         table.fence = Some(fence);
+        // A replica that was promoted is not forgotten when a failover fails.
+        if table.fenced_by != Some(Replaced::ByReplica) {
+            table.fenced_by = Some(why);
+        }
         self.available.store(0, Ordering::Relaxed);
         fence
     }
 
     /// Confirms writes again, as soon as a replica is heard.
-    pub(crate) fn lift_fence(&self) {
-        self.table.lock().fence = None;
+    pub(crate) fn lift_fence(&self, only: Option<Replaced>) -> bool {
+        let mut table = self.table.lock();
+        let is_lifted = table.fence.is_some() && (only.is_none() || only == table.fenced_by);
+        if is_lifted {
+            (table.fence, table.fenced_by) = (None, None);
+        }
+        is_lifted
     }
 
     /// Whether another server has replaced this one as the master, or is about to.
@@ -281,12 +299,17 @@ mod tests {
         let replicas = Replicas::default();
         set(&replicas, 1, 5080, 1);
         set(&replicas, 2, 5100, 2);
-        assert_eq!(replicas.fence(), 5100, "WAIT may have counted the fastest replica");
+        assert_eq!(
+            replicas.fence(Replaced::ByReplica),
+            5100,
+            "WAIT may have counted the fastest replica"
+        );
         set(&replicas, 1, 5200, 1);
         assert_eq!((replicas.confirmed(), replicas.available()), (1080, 0));
         assert_eq!((replicas.count(5080), replicas.count(5101)), (2, 0));
-        assert_eq!(replicas.fence(), 5100);
-        replicas.lift_fence();
+        assert_eq!(replicas.fence(Replaced::ByReplica), 5100);
+        assert!(!replicas.lift_fence(Some(Replaced::HandsOver)));
+        assert!(replicas.lift_fence(None));
         set(&replicas, 1, 5200, 1);
         assert_eq!((replicas.confirmed(), replicas.available()), (1200, 2));
         assert_eq!(replicas.count(5101), 1);

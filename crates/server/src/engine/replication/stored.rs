@@ -16,9 +16,6 @@ pub(crate) const STORED: PartitionKey<'static> =
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StoredRow {
     History,
-    /// Another server has replaced this one as the master, or this one hands its role over: it
-    /// confirms no write by its replicas. The contents name the [`Replaced`].
-    Replaced,
     /// FAILOVER of a master has promoted this server. The contents are the option `replicaof` until
     /// then: a start with the same option is that of a configuration that FAILOVER made outdated.
     TakenOver,
@@ -28,26 +25,7 @@ impl StoredRow {
     fn name(self) -> &'static [u8] {
         match self {
             StoredRow::History => b"history",
-            StoredRow::Replaced => b"replaced",
             StoredRow::TakenOver => b"taken-over",
-        }
-    }
-}
-
-/// Why a master confirms nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Replaced {
-    /// It hands its role over by FAILOVER, which may fail.
-    HandsOver,
-    /// A replica was promoted.
-    ByReplica,
-}
-
-impl Replaced {
-    pub(crate) fn contents(self) -> &'static [u8] {
-        match self {
-            Replaced::HandsOver => b"hand-over",
-            Replaced::ByReplica => b"replica",
         }
     }
 }
