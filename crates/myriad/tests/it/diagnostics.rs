@@ -83,7 +83,7 @@ fn a_server_continues_when_its_log_file_takes_nothing() {
     both_ends.write_all(&vec![b'x'; PIPE_BYTES]).unwrap();
     for (name, log) in [("full", Path::new("/dev/full")), ("pipe", &pipe)] {
         let options = ["--audit-log", "yes", "--log-file", log.to_str().unwrap()];
-        let server = Server::start(&folder.join(name), &options);
+        let server = Server::start(&folder.join(format!("data-{name}")), &options);
         cause_events(&server);
         if name == "full" {
             wait_until("the lines are counted", || lost_lines(&server) >= 80);
