@@ -1,6 +1,7 @@
 //! Recovery of the data from the data directory: loads the newest snapshot, then replays the log
 //! after it.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -16,7 +17,7 @@ use crate::engine::clock;
 use crate::engine::hub::Hub;
 use crate::engine::records::{self, Progress};
 use crate::engine::replay::{Replayer, Target};
-use crate::engine::replication::Replication;
+use crate::engine::replication::{Replaced, Replication, replaced_file};
 use crate::engine::server_state::{RecoveryReport, params};
 use crate::engine::snapshots::{self, Snapshot};
 use crate::service_manager;
@@ -114,6 +115,8 @@ pub(crate) fn recover(
     let schema = stored_schema::load(&keyspace, &replaying).context("could not read CQL schema")?;
     let replication = Replication::load(&keyspace, &replaying, &log, progress.stream_position)
         .map_err(anyhow::Error::msg)?;
+    restore_fence(&**disk, &replication)
+        .context("could not read whether this server is replaced")?;
     let hub = Hub::load(&keyspace, &replaying, settings).map_err(anyhow::Error::msg)?;
     stored_schema::report_unusable(&schema.catalog, hub.is_copying());
     Ok(Recovered {
@@ -127,6 +130,23 @@ pub(crate) fn recover(
         schema,
         progress,
     })
+}
+
+/// Makes a master that another server has replaced confirm nothing, as before it was restarted.
+fn restore_fence(disk: &dyn Disk, replication: &Replication) -> io::Result<()> {
+    let own = {
+        let history = replication.history();
+        history.epoch().filter(|_| history.own().is_some()).map(|epoch| epoch.id)
+    };
+    let Some(own) = own else { return Ok(()) };
+    if replaced_file::names(disk, &own)? {
+        tracing::warn!(
+            "another server has replaced this one as the master: writes that need replicas are \
+             refused until REPLICAOF decides"
+        );
+        replication.replicas().fence(Replaced::ByReplica);
+    }
+    Ok(())
 }
 
 /// Warns if the clock was set back while the server was down. The server's own timestamps continue

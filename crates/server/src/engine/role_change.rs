@@ -1,5 +1,6 @@
 //! Changes of the role of this server, whose history is part of the data.
 
+use std::io;
 use std::sync::Arc;
 
 use binlog::Lsn;
@@ -10,7 +11,8 @@ use super::commit::{Record, Unit};
 use super::gate::Gate;
 use super::reactor_state::ReactorState;
 use super::replication::{
-    History, Link, OldMaster, Replaced, Role, StoredRow, put, remove, stored, stored_hash,
+    History, Link, OldMaster, Replaced, Role, StoredRow, put, remove, replaced_file, stored,
+    stored_hash,
 };
 use super::server_state::ServerState;
 use crate::config::{MasterAddress, ReplicaOf};
@@ -103,8 +105,8 @@ pub(crate) enum ReplacedError {
 /// epoch is `epoch`, replaces it. Returns the position of the stream after which nothing was
 /// confirmed.
 ///
-/// A restart forgets it: a record of it would be a write that the new master does not have, for
-/// which all others would need a copy.
+/// A restart remembers a promotion, and forgets a failover: its target may not have been promoted.
+/// Blocking: that is stored.
 pub(crate) fn replace(
     shared: &ServerState,
     epoch: &EpochId,
@@ -114,11 +116,30 @@ pub(crate) fn replace(
     let _applied = replication.applied();
     let history = replication.history();
     let is_common = history.epochs().iter().any(|known| known.id == *epoch);
-    if history.own().is_none() || !is_common {
+    let newest = history.epoch().map(|newest| newest.id);
+    let Some(newest) = newest.filter(|_| is_common && history.own().is_some()) else {
         return Err(ReplacedError::NotMaster);
-    }
+    };
     drop(history);
-    Ok(replication.replicas().fence(why).min(replication.end(&shared.log)))
+    let confirmed = replication.replicas().fence(why).min(replication.end(&shared.log));
+    if why == Replaced::ByReplica
+        && let Err(error) = replaced_file::write(&*shared.snapshots.disk, &newest)
+    {
+        tracing::error!(%error, "could not store that another server replaces this one; a restart \
+                                 forgets it");
+    }
+    Ok(confirmed)
+}
+
+/// Makes a master that another server has replaced confirm writes again, also after a restart. False
+/// if it does already. Blocking.
+pub(crate) fn reinstate(shared: &ServerState) -> io::Result<bool> {
+    let is_fenced = shared.replication.replicas().is_fenced();
+    if is_fenced {
+        replaced_file::remove(&*shared.snapshots.disk)?;
+        shared.replication.replicas().lift_fence(None);
+    }
+    Ok(is_fenced)
 }
 
 /// Makes the server a replica of another one, and stores that as an option. False if it is that

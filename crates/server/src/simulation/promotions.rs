@@ -62,6 +62,11 @@ impl Cluster {
         self.worlds[server].shared().replication.role()
     }
 
+    /// How often each server has copied all data.
+    fn copies(&self) -> [u64; SERVERS] {
+        std::array::from_fn(|server| self.worlds[server].shared().replication.data_number())
+    }
+
     fn masters(&self) -> Vec<usize> {
         (0..SERVERS).filter(|server| self.follows[*server].is_none()).collect()
     }
@@ -297,7 +302,11 @@ fn a_replaced_master_confirms_nothing_until_an_operator_decides() {
     let mut cluster = replaced();
     let request =
         "CLIENT DURABILITY replicated|SET k 1|WAIT 1 10|CLIENT DURABILITY always|SET k 2|";
-    for _ in 0..2 {
+    for restarts in [false, true] {
+        if restarts {
+            cluster.kill(0);
+            cluster.follow(2, None);
+        }
         let old = &mut cluster.worlds[0];
         assert_eq!(info(old, "master_replaced"), "1");
         assert_eq!(info(old, "connected_slaves"), "1");
@@ -316,6 +325,7 @@ fn a_replaced_master_confirms_nothing_until_an_operator_decides() {
     }
     assert_eq!(info(&mut cluster.worlds[1], "master_replaced"), "0");
     assert_eq!(ask(&mut cluster.worlds[0], "REPLICAOF NO ONE|"), "+OK\r\n");
+    cluster.kill(0);
     assert_eq!(info(&mut cluster.worlds[0], "master_replaced"), "0");
     cluster.follow(2, None);
     cluster.write(0);
@@ -327,12 +337,25 @@ fn a_replaced_master_confirms_nothing_until_an_operator_decides() {
 #[test]
 fn a_replaced_master_that_becomes_a_replica_is_not_replaced_any_more() {
     let mut cluster = replaced();
-    cluster.reconfigure(0, 1);
-    cluster.follow(0, None);
+    let copies = cluster.copies();
+    for server in [0, 2] {
+        cluster.reconfigure(server, 1);
+        cluster.follow(server, None);
+    }
     assert_eq!(info(&mut cluster.worlds[0], "master_replaced"), "0");
     cluster.promote(0);
-    assert_eq!(info(&mut cluster.worlds[0], "master_replaced"), "0");
+    for restarts in [false, true] {
+        if restarts {
+            cluster.kill(0);
+        }
+        assert_eq!(info(&mut cluster.worlds[0], "master_replaced"), "0");
+    }
     assert_eq!(info(&mut cluster.worlds[1], "master_replaced"), "1");
+    for server in [1, 2] {
+        cluster.reconfigure(server, 0);
+        cluster.follow(server, None);
+    }
+    assert_eq!(cluster.copies(), copies, "no promotion requires a copy");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod feeder;
 mod history;
 mod members;
 mod promotion;
+pub(crate) mod replaced_file;
 mod replicas;
 mod states;
 mod stored;
