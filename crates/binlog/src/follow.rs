@@ -143,6 +143,11 @@ impl Follower {
         self.slot.position()
     }
 
+    /// How far it may read.
+    pub fn scope(&self) -> Scope {
+        self.slot.scope
+    }
+
     /// Has `waker` called each time [`Follower::wake_when_readable`] was asked for and there is
     /// something to read, from the writer's thread or at once from the one that asks: it must hold
     /// no lock that the waker takes.

@@ -17,7 +17,7 @@ use crate::engine::clock;
 use crate::engine::hub::Hub;
 use crate::engine::records::{self, Progress};
 use crate::engine::replay::{Replayer, Target};
-use crate::engine::replication::{Replaced, Replication, replaced_file};
+use crate::engine::replication::{Replaced, Replication, epoch_file};
 use crate::engine::server_state::{RecoveryReport, params};
 use crate::engine::snapshots::{self, Snapshot};
 use crate::service_manager;
@@ -115,8 +115,7 @@ pub(crate) fn recover(
     let schema = stored_schema::load(&keyspace, &replaying).context("could not read CQL schema")?;
     let replication = Replication::load(&keyspace, &replaying, &log, progress.stream_position)
         .map_err(anyhow::Error::msg)?;
-    restore_fence(&**disk, &replication)
-        .context("could not read whether this server is replaced")?;
+    restore_epoch(&**disk, &replication, &log).context("could not read files about the epoch")?;
     let hub = Hub::load(&keyspace, &replaying, settings).map_err(anyhow::Error::msg)?;
     stored_schema::report_unusable(&schema.catalog, hub.is_copying());
     Ok(Recovered {
@@ -132,20 +131,34 @@ pub(crate) fn recover(
     })
 }
 
-/// Makes a master that another server has replaced confirm nothing, as before it was restarted.
-fn restore_fence(disk: &dyn Disk, replication: &Replication) -> io::Result<()> {
-    let own = {
+/// Restores what an earlier run as a master has stored about its epoch.
+fn restore_epoch(disk: &dyn Disk, replication: &Replication, log: &Log) -> io::Result<()> {
+    let (own, end) = {
         let history = replication.history();
-        history.epoch().filter(|_| history.own().is_some()).map(|epoch| epoch.id)
+        let own = history.epoch().filter(|_| history.own().is_some());
+        (own.map(|epoch| epoch.id), history.position(log.next()))
     };
-    let Some(own) = own else { return Ok(()) };
-    if replaced_file::names(disk, &own)? {
+    let (Some(own), Some(end)) = (own, end) else { return Ok(()) };
+    if epoch_file::read(disk, epoch_file::REPLACED, &own)?.is_some() {
         tracing::warn!(
             "another server has replaced this one as the master: writes that need replicas are \
              refused until REPLICAOF decides"
         );
         replication.replicas().fence(Replaced::ByReplica);
     }
+    let Some(known) = epoch_file::read(disk, epoch_file::UNSYNCED, &own)? else { return Ok(()) };
+    let lost_from = known.min(end);
+    // This run may write more, and end before a replica has connected.
+    if lost_from < known
+        && let Err(error) = epoch_file::write(disk, epoch_file::UNSYNCED, &own, lost_from)
+    {
+        tracing::warn!(
+            %error,
+            "could not store where an epoch must begin; if this server is killed before a replica \
+             has connected, copy the data to its replicas"
+        );
+    }
+    replication.unsynced.set_lost_from(Some(lost_from));
     Ok(())
 }
 

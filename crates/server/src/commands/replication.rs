@@ -230,7 +230,7 @@ fn stream(
         return Err(Fail::text(SYNC_INCOMPLETE));
     }
     let id = epoch_id(|| cx.reactor.random());
-    role_change::ensure_history(shared, &mut cx.locked, id)?;
+    role_change::ensure_epoch(shared, &mut cx.locked, id)?;
     // Before the thread that makes the stream notes that the replica is online.
     if !options.is_archive && options.peer == 0 {
         add_replica(cx, &options);

@@ -25,7 +25,7 @@ use crate::engine::secret::Shown;
 use crate::engine::server_state::{ServerState, params};
 use base::stages::CycleClock;
 use base::time::{MonoNs, Now};
-use binlog::Lsn;
+use binlog::{Lsn, SyncPolicy};
 use rand::rngs::SmallRng;
 use rand::{RngCore, SeedableRng};
 use reactor::{ConnId, Level};
@@ -207,6 +207,18 @@ impl ReactorState {
         // Before there is a replica, no write is accepted that waits for one.
         let had_replica = confirmed > Lsn(0) || self.available_replicas > 0;
         self.settled = if had_replica { self.replicated } else { self.durable };
+    }
+
+    /// Requests a write of the log if replicas are sent records as soon as they are written: without
+    /// a request they would wait in memory.
+    pub(crate) fn write_for_replicas(&self, shared: &ServerState) {
+        let log = &shared.log;
+        if self.available_replicas > 0
+            && log.sync_policy() != SyncPolicy::Always
+            && log.next() > log.written()
+        {
+            log.request_write();
+        }
     }
 
     /// The state of a thread outside the reactors, whose log records go to the lane of `index`.

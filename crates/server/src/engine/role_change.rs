@@ -11,7 +11,7 @@ use super::commit::{Record, Unit};
 use super::gate::Gate;
 use super::reactor_state::ReactorState;
 use super::replication::{
-    History, Link, OldMaster, Replaced, Role, StoredRow, put, remove, replaced_file, stored,
+    History, Link, OldMaster, Replaced, Role, StoredRow, epoch_file, put, remove, stored,
     stored_hash,
 };
 use super::server_state::ServerState;
@@ -123,7 +123,8 @@ pub(crate) fn replace(
     drop(history);
     let confirmed = replication.replicas().fence(why).min(replication.end(&shared.log));
     if why == Replaced::ByReplica
-        && let Err(error) = replaced_file::write(&*shared.snapshots.disk, &newest)
+        && let Err(error) =
+            epoch_file::write(&*shared.snapshots.disk, epoch_file::REPLACED, &newest, 0)
     {
         tracing::error!(%error, "could not store that another server replaces this one; a restart \
                                  forgets it");
@@ -136,7 +137,7 @@ pub(crate) fn replace(
 pub(crate) fn reinstate(shared: &ServerState) -> io::Result<bool> {
     let is_fenced = shared.replication.replicas().is_fenced();
     if is_fenced {
-        replaced_file::remove(&*shared.snapshots.disk)?;
+        epoch_file::remove(&*shared.snapshots.disk, epoch_file::REPLACED)?;
         shared.replication.replicas().lift_fence(None);
     }
     Ok(is_fenced)
@@ -181,26 +182,65 @@ fn set_option(shared: &ServerState, master: Option<MasterAddress>) {
     shared.settings.store(Arc::new(config.settings().clone()));
 }
 
-/// Begins the first epoch of a master that gets its first replica. The change is part of `unit`,
-/// which has locked no stripe.
-pub(crate) fn ensure_history(
+/// Begins the epoch that a reader of the stream needs: the first one of a master that gets its first
+/// replica, or the one that [unsynced](crate::engine::replication::unsynced) records of an earlier
+/// run require. The change is part of `unit`, which has locked no stripe.
+pub(crate) fn ensure_epoch(
     shared: &ServerState,
     unit: &mut Unit<'_>,
     id: EpochId,
 ) -> Result<(), StoreError> {
-    let is_first = || shared.replication.history().is_empty();
-    if shared.replication.role() != Role::Master || !is_first() {
+    let replication = &shared.replication;
+    let is_due = || replication.history().is_empty() || replication.unsynced.lost_from().is_some();
+    if replication.role() != Role::Master || !is_due() {
         return Ok(());
     }
-    let _applied = shared.replication.applied();
+    let _applied = replication.applied();
     lock_stored(unit);
-    let mut history = shared.replication.history();
-    if shared.replication.role() == Role::Master && history.is_empty() {
-        let mut first = History::default();
-        first.begin_epoch(id, Lsn(0), 0);
-        store(unit, &first)?;
-        *history = first;
+    if replication.role() != Role::Master {
+        return Ok(());
     }
+    let mut history = replication.history();
+    let mut begun = history.clone();
+    if begun.is_empty() {
+        begun.begin_epoch(id, Lsn(0), 0);
+    } else if let Some(lost_from) = replication.unsynced.lost_from() {
+        begun.continue_in_epoch(id, lost_from);
+    } else {
+        return Ok(());
+    }
+    store(unit, &begun)?;
+    replication.unsynced.set_lost_from(None);
+    *history = begun;
+    Ok(())
+}
+
+/// Begins the epoch that is due after an earlier run, if this server, which is about to follow a
+/// master, has written something since: that is no continuation of what the master may have of the
+/// earlier run.
+pub(crate) fn end_own_writes(
+    shared: &ServerState,
+    reactor: &mut ReactorState,
+    params: &Params,
+    id: EpochId,
+) -> Result<(), StoreError> {
+    let replication = &shared.replication;
+    let applied = replication.applied();
+    let mut record = Record::default();
+    let locked = shared.keyspace.lock(std::iter::once(stored_hash()), params);
+    let mut unit = Unit::of_server(shared, reactor, &mut record, locked);
+    let mut history = replication.history();
+    let end = history.position(shared.log.next());
+    let Some(lost_from) = replication.unsynced.lost_from().filter(|from| end > Some(*from)) else {
+        return Ok(());
+    };
+    let mut begun = history.clone();
+    begun.continue_in_epoch(id, lost_from);
+    store(&mut unit, &begun)?;
+    unit.commit(reactor);
+    replication.unsynced.set_lost_from(None);
+    *history = begun;
+    drop(applied);
     Ok(())
 }
 
@@ -242,6 +282,7 @@ pub(crate) fn follow(
     store(unit, &history)?;
     change_row(unit, StoredRow::TakenOver, None)?;
     shared.replication.replicas().lift_fence(None);
+    shared.replication.unsynced.set_lost_from(None);
     unit.follow(position);
     *applied = position;
     let role = if history.is_empty() { Role::Copying } else { Role::Replica };

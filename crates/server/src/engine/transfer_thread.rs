@@ -36,7 +36,9 @@ pub(crate) fn serve(shared: &ServerState, now: Now, scratch: &mut Scratch) {
     let replicas_needed = settings.min_replicas_to_write;
     let ServerState { log, replication, write_clock, hub, .. } = shared;
     let (params, now) = (&params, now.mono);
-    let feed = Feed { keyspace, log, replication, write_clock, hub, params, now, replicas_needed };
+    let disk = &*shared.snapshots.disk;
+    let feed =
+        Feed { keyspace, log, disk, replication, write_clock, hub, params, now, replicas_needed };
     for (id, reactor) in transfers.ready() {
         let Some(taken) = transfers.take(id) else { continue };
         let Taken { mut content, is_idle, is_ended } = taken;

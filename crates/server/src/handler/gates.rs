@@ -56,6 +56,7 @@ impl ReactorHandler {
                 self.reactor.gate_max = Gate::at(durable);
             }
         }
+        self.reactor.write_for_replicas(&self.shared);
         if !self.waiting_for_log_space.is_empty() && !self.shared.is_lane_full(self.reactor.lane) {
             for id in std::mem::take(&mut self.waiting_for_log_space) {
                 let Some((session, _)) = connections.get_mut(id) else { continue };

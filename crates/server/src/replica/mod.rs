@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 
 use base::time::MonoNs;
 use rand::RngCore as _;
+use store::StoreError;
 use wire::replication::{Header, Kind, Opening, take_members};
 
 use crate::config::MasterAddress;
@@ -106,6 +107,8 @@ enum EndOfLink {
     Link(#[from] LinkError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
+    #[error("could not store the history of replication: {0}")]
+    Store(StoreError),
     #[error("could not set aside the writes that the master does not have: {0}")]
     SetAside(io::Error),
 }
@@ -159,6 +162,7 @@ fn follow(
         return Ok(());
     }
     end_mastership(shared);
+    end_own_writes(shared).map_err(EndOfLink::Store)?;
     let mut applier = Applier::new(state, generation);
     let request = if past.must_copy { None } else { applier.request() };
     let mut link = Link::open(shared, master, request, &is_over)?;
@@ -231,6 +235,21 @@ pub(crate) fn keep_taken_role(shared: &ServerState) {
              CONFIG REWRITE stores that"
         );
     }
+}
+
+/// Separates what this server has written as a master from what its next master may have of an
+/// earlier run.
+pub(crate) fn end_own_writes(shared: &ServerState) -> Result<(), StoreError> {
+    if shared.replication.unsynced.lost_from().is_none() {
+        return Ok(());
+    }
+    let mut reactor = ReactorState::of_link(shared);
+    let params = reactor.begin_off_reactor(shared, clock::now());
+    let id = epoch_id(|| rand::rng().next_u64());
+    let stored = role_change::end_own_writes(shared, &mut reactor, &params, id);
+    reactor.end_off_reactor(shared);
+    reactor.accounts.flush();
+    stored
 }
 
 /// Ends what clients wait for at this server as a master.

@@ -6,9 +6,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use reactor::SimClient;
 
-use super::replication::{ask, follow, master, plan, turn};
+use super::replication::{any_durability, ask, follow, master, plan, turn};
 use super::tests::{Announce, seeds};
-use super::world::World;
+use super::world::{Plan, World};
+use crate::config::Durability;
 use crate::engine::mail::Mail;
 use crate::engine::replication::{LinkState, Role, epoch_id};
 use crate::replica::end_promotion;
@@ -37,12 +38,11 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn start(seed: u64) -> Cluster {
+    fn start(seed: u64, durability: Durability) -> Cluster {
+        let world = |number| World::new(seed ^ (number << 40), Plan { durability, ..plan() });
         let mut cluster = Cluster {
             random: SmallRng::seed_from_u64(seed),
-            worlds: (0..SERVERS as u64)
-                .map(|number| World::new(seed ^ (number << 40), plan()))
-                .collect(),
+            worlds: (0..SERVERS as u64).map(world).collect(),
             follows: [None; SERVERS],
             links: [const { None }; SERVERS],
             must_copy: [false; SERVERS],
@@ -268,7 +268,7 @@ impl Cluster {
 
 fn run(seed: u64) -> (usize, usize) {
     let _announce = Announce(seed);
-    let mut cluster = Cluster::start(seed);
+    let mut cluster = Cluster::start(seed, any_durability(seed));
     for _ in 0..ROUNDS {
         cluster.act();
     }
@@ -285,7 +285,7 @@ fn no_write_confirmed_by_replicas_is_lost_by_promotions() {
 
 /// A master whose replica was promoted, with another replica that still follows it.
 fn replaced() -> Cluster {
-    let mut cluster = Cluster::start(7);
+    let mut cluster = Cluster::start(7, Durability::Always);
     cluster.promote(1);
     cluster.follow(2, None);
     cluster
@@ -382,7 +382,7 @@ fn only_a_replica_of_its_own_stream_replaces_a_master() {
 
 #[test]
 fn reconfiguration_ends_a_promotion() {
-    let mut cluster = Cluster::start(9);
+    let mut cluster = Cluster::start(9, Durability::Always);
     let client = cluster.worlds[1].sim().connect();
     client.send(b"REPLICAOF NO ONE\r\n");
     turn(&mut cluster.worlds[1]);
@@ -421,7 +421,7 @@ fn hand_over(cluster: &mut Cluster) -> bool {
 #[test]
 fn a_failover_ends_although_its_target_restarts_as_a_replica() {
     for kills in 0..3 {
-        let mut cluster = Cluster::start(11);
+        let mut cluster = Cluster::start(11, Durability::Always);
         let before = cluster.worlds[0].shared().replication.epochs().0;
         cluster.reconfigure(0, 1);
         for _ in 0..kills {
@@ -437,5 +437,44 @@ fn a_failover_ends_although_its_target_restarts_as_a_replica() {
         assert_eq!(ask(&mut cluster.worlds[1], "SET k v|"), "+OK\r\n");
         cluster.follow(0, None);
         assert_eq!(ask(&mut cluster.worlds[0], "GET k|"), "$1\r\nv\r\n");
+    }
+}
+
+/// The master was restarted after a power cut, which undid what its replicas had, and then replaced.
+#[test]
+fn what_a_power_cut_undid_is_received_again_and_what_followed_it_is_set_aside() {
+    for writes_more in [false, true] {
+        let mut cluster = Cluster::start(13, Durability::Interval);
+        cluster.follow(1, None);
+        cluster.worlds[0].advance(2_000_000_000);
+        // The interval is over, so the first one is synced.
+        for value in 0..9 {
+            ask(&mut cluster.worlds[0], &format!("SET k {value}|"));
+        }
+        for replica in [1, 2] {
+            cluster.follow(replica, None);
+            assert_eq!(ask(&mut cluster.worlds[replica], "GET k|"), "$1\r\n8\r\n");
+            cluster.end_link(replica);
+        }
+        cluster.worlds[0].die(true, Faults::default());
+        assert_ne!(ask(&mut cluster.worlds[0], "GET k|"), "$1\r\n8\r\n");
+        if writes_more {
+            ask(&mut cluster.worlds[0], "SET lost v|");
+        }
+        let now = cluster.worlds[1].sim().now();
+        ask(&mut cluster.worlds[1], "REPLICAOF NO ONE|");
+        end_promotion(cluster.worlds[1].shared(), now, epoch_id(|| 1));
+        assert_eq!(cluster.role(1), Role::Master);
+        cluster.follows[1] = None;
+        let copies = cluster.copies();
+        for server in [0, 2] {
+            cluster.reconfigure(server, 1);
+            cluster.follow(server, None);
+            assert_eq!(ask(&mut cluster.worlds[server], "GET k|"), "$1\r\n8\r\n");
+            assert_eq!(ask(&mut cluster.worlds[server], "GET lost|"), "$-1\r\n");
+        }
+        // Its number of copies begins at 0 with each run.
+        let expected = [u64::from(writes_more), copies[1], copies[2]];
+        assert_eq!(cluster.copies(), expected, "writes more: {writes_more}");
     }
 }

@@ -16,14 +16,14 @@ use wire::resp::{Reply, decode_reply};
 use super::cql_client::{Client, with_options};
 use super::tests::{Announce, seeds};
 use super::world::{Plan, World};
-use crate::config::MasterAddress;
+use crate::config::{Durability, MasterAddress};
 use crate::engine::rdb_file::Scratch;
 use crate::engine::replication::{Feed, Feeder, LinkState, Reader, Role};
 use crate::engine::server_state::{ServerState, params};
 use crate::engine::snapshot_taker::Progress;
 use crate::engine::transfer_thread::serve;
 use crate::handler::State;
-use crate::replica::{Applied, StreamApplier as Applier};
+use crate::replica::{Applied, StreamApplier as Applier, end_own_writes};
 
 /// Seeds per `cargo test`.
 const SEEDS: u64 = 60;
@@ -42,6 +42,11 @@ fn cql(replica: &State) -> String {
 
 pub(super) fn plan() -> Plan {
     with_options(&[("enable-debug-command", "yes")])
+}
+
+/// A third of the seeds each.
+pub(super) fn any_durability(seed: u64) -> Durability {
+    [Durability::Always, Durability::Interval, Durability::Never][(seed % 3) as usize]
 }
 
 pub(super) fn turn(world: &mut World) {
@@ -75,6 +80,7 @@ impl<'s> Link<'s> {
     /// `is_old`: the replica reads only streams of version 1.
     fn open(source: &mut World, replica: &'s State, must_copy: bool, is_old: bool) -> Link<'s> {
         let generation = replica.shared.replication.link().generation;
+        end_own_writes(&replica.shared).unwrap();
         let mut applier = Applier::new(replica, generation);
         let request = applier.request().filter(|_| !must_copy);
         let client = source.sim().connect();
@@ -177,6 +183,7 @@ pub(super) fn follow(
     let mut link = Link::open(source, &state, *must_copy, is_old);
     *must_copy = false;
     let mut left = frames.unwrap_or(usize::MAX);
+    let mut before = 0;
     for _ in 0..20_000 {
         link.receive(source);
         let count = left.min(7);
@@ -194,6 +201,12 @@ pub(super) fn follow(
         if left == 0 || (is_whole && frames.is_none()) {
             return link.client;
         }
+        if at == before && source.plan.durability != Durability::Always {
+            // A copy, and an epoch, wait for a sync of the master.
+            source.advance(100_000_000);
+            replica.advance(100_000_000);
+        }
+        before = at;
     }
     panic!("the replica does not reach its master");
 }
@@ -272,7 +285,8 @@ fn check_equal(source: &mut World, replica: &mut World, what: &str) {
 fn run(seed: u64) -> u64 {
     let _announce = Announce(seed);
     let mut random = SmallRng::seed_from_u64(seed);
-    let mut worlds = [World::new(seed, plan()), World::new(!seed, plan())];
+    let durability = any_durability(seed);
+    let mut worlds = [seed, !seed].map(|seed| World::new(seed, Plan { durability, ..plan() }));
     let (mut source, mut must_copy, mut generation) = (0, false, 1);
     worlds[1].shared().replication.set_source(master(generation));
     let mut confirmed = Confirmed::default();
@@ -749,7 +763,9 @@ fn a_copy_of_data_that_its_source_gives_up_has_no_end() {
     let now = source.sim().now();
     let params = &params(&settings.load(), now.unix, keyspace.seed(), 0);
     let (now, replicas_needed) = (now.mono, 0);
-    let feed = Feed { keyspace, log, replication, write_clock, hub, params, now, replicas_needed };
+    let disk = &*state.shared.snapshots.disk;
+    let feed =
+        Feed { keyspace, log, disk, replication, write_clock, hub, params, now, replicas_needed };
     let mut feeder = Feeder::new(ConnId(1), None, Reader::Replica, Format::Chained, false, false);
     let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
     let mut part = || feeder.next_part(&feed, &mut block, false, || ()).expect("a part");
@@ -771,7 +787,9 @@ fn a_stream_that_hands_over_ends_without_an_error() {
     let now = source.sim().now();
     let params = &params(&settings.load(), now.unix, keyspace.seed(), 0);
     let (now, replicas_needed) = (now.mono, 0);
-    let feed = Feed { keyspace, log, replication, write_clock, hub, params, now, replicas_needed };
+    let disk = &*state.shared.snapshots.disk;
+    let feed =
+        Feed { keyspace, log, disk, replication, write_clock, hub, params, now, replicas_needed };
     let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
     for (hands_over, expected) in [
         (false, &b"-NOMASTERLINK Can't SYNC while not connected with my master\r\n"[..]),
@@ -808,4 +826,69 @@ fn a_lost_frame_ends_the_stream_before_anything_is_applied() {
     let payload = &payload[..header.payload_bytes];
     let error = link.frames.open(&header, payload).unwrap_err().to_string();
     assert!(error.starts_with("the stream is not the one that was sent"), "{error}");
+}
+
+/// Without a sync on either side.
+#[test]
+fn a_replica_shows_unsynced_writes_and_what_a_power_cut_undoes_is_set_aside() {
+    for durability in [Durability::Interval, Durability::Never] {
+        let [mut source, mut replica] =
+            [5, 6].map(|seed| World::new(seed, Plan { durability, ..plan() }));
+        ask(&mut source, "SET s1 v|");
+        copy_from(&mut source, &mut replica);
+        let state = replica.state().clone();
+        let mut link = Link::open(&mut source, &state, false, false);
+        // The interval is over, so the next write is synced.
+        source.advance(2_000_000_000);
+        ask(&mut source, "SET s1 v|");
+        link.receive(&mut source);
+        assert!(link.apply(usize::MAX, replica.sim().now()));
+        link.acknowledge(&mut source, &mut replica);
+        let durable = source.shared().log.durable();
+        for value in 0..300 {
+            assert_eq!(ask(&mut source, &format!("SET s1 {value}|")), "+OK\r\n");
+            link.receive(&mut source);
+            assert!(link.apply(usize::MAX, replica.sim().now()));
+            let offset = |world: &mut World| info_offset(world, "master_repl_offset");
+            assert_eq!(offset(&mut source), offset(&mut replica));
+            let expected = ask(&mut source, "GET s1|");
+            assert_eq!(ask(&mut replica, "GET s1|"), expected, "{durability:?}: stale");
+        }
+        assert_eq!(source.shared().log.durable(), durable, "{durability:?}: a sync");
+        // WAIT needs the disk of the replica only.
+        let waiter = source.sim().connect();
+        waiter.send(b"SET s2 v\r\nWAIT 1 1000\r\n");
+        turn(&mut source);
+        link.receive(&mut source);
+        assert!(link.apply(usize::MAX, replica.sim().now()));
+        link.acknowledge(&mut source, &mut replica);
+        assert_eq!(waiter.received(), b"+OK\r\n:1\r\n");
+        assert_eq!(source.shared().log.durable(), durable, "{durability:?}: a sync");
+        drop(link);
+
+        let before = source.shared().replication.epochs().0;
+        let position = replica.shared().replication.published();
+        source.die(true, Faults::default());
+        assert_ne!(ask(&mut source, "GET s1|"), ask(&mut replica, "GET s1|"));
+        // As many records as the replica has beyond it, and more, also in two runs.
+        for value in 0..400 {
+            ask(&mut source, &format!("SET s1 other{value}|"));
+            if value == 200 {
+                source.die(false, Faults::default());
+            }
+        }
+        let copies = replica.shared().replication.data_number();
+        follow(&mut source, &mut replica, &mut false, None);
+        let after = source.shared().replication.epochs();
+        assert!(after.0 != before && after.1 == before, "it has begun an epoch");
+        assert!(after.0.unwrap().start < position, "where the log had ended");
+        assert_eq!(replica.shared().replication.data_number(), copies + 1);
+        check_equal(&mut source, &mut replica, "after the power cut");
+    }
+}
+
+fn info_offset(world: &mut World, field: &str) -> u64 {
+    let info = ask(world, "INFO replication|");
+    let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.unwrap().trim_end().parse().unwrap()
 }

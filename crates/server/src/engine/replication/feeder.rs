@@ -1,5 +1,5 @@
 //! What one replica is sent: the beginning of the stream, a copy of the data if it needs one, and
-//! the durable records of the log.
+//! the records of the log: those that are durable, or [unsynced](super::unsynced) ones, too.
 //!
 //! A copy is made as a snapshot is: each stripe is encoded under its lock, with its position, while
 //! the data changes. The log is kept from the beginning of the copy on, so that the records after
@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use base::time::MonoNs;
-use binlog::{Batch, FollowError, Follower, Log, Lsn, Mark, Record as LogRecord, Scope};
+use binlog::{Batch, Disk, FollowError, Follower, Log, Lsn, Mark, Record as LogRecord, Scope};
 use store::{Keyspace, Mutation, Params, STRIPES, SnapshotBlock};
 use wire::replication::{
     Chain, Copied, EpochId, FRAME_BYTES, Format, FrameWriter, Kind, Opening, Record, Time,
@@ -34,6 +34,7 @@ const PART_BYTES: usize = 512 << 10;
 pub(crate) struct Feed<'a> {
     pub(crate) keyspace: &'a Keyspace,
     pub(crate) log: &'a Arc<Log>,
+    pub(crate) disk: &'a dyn Disk,
     pub(crate) replication: &'a Replication,
     pub(crate) write_clock: &'a WriteClock,
     pub(crate) hub: &'a Hub,
@@ -266,7 +267,7 @@ impl Feeder {
             }
             self.data_number = replication.data_number();
         }
-        let end = replication.position(feed.log);
+        let end = replication.end(feed.log);
         let history = replication.history().clone();
         let known = request.filter(|(id, position)| history.includes(id, *position, end));
         let Some((_, position)) = known else { return self.begin_copy(feed) };
@@ -492,6 +493,7 @@ impl Feeder {
         position: u64,
         is_idle: bool,
     ) -> Result<u64, FeedError> {
+        self.set_scope(feed, follower)?;
         if !follower.next_batch(&mut self.batch)? {
             if feed.log.poisoned().is_some() {
                 return Err(FeedError::Poisoned);
@@ -519,6 +521,21 @@ impl Feeder {
         drop(history);
         self.batch.shrink();
         Ok(end)
+    }
+
+    /// Makes the follower read unsynced records, or only durable ones, as the setting is now.
+    fn set_scope(&self, feed: &Feed<'_>, follower: &mut Follower) -> Result<(), FeedError> {
+        let Some(epoch) = self.epoch.filter(|_| self.reader == Reader::Replica) else {
+            return Ok(());
+        };
+        let (log, storage) = (feed.log, (feed.disk, &**feed.log));
+        let is_unsynced =
+            feed.replication.may_send_unsynced(&epoch, storage, (feed.keyspace, feed.params));
+        let scope = if is_unsynced { Scope::Written } else { Scope::Durable };
+        if scope != follower.scope() {
+            *follower = log.follow(follower.position(), scope)?;
+        }
+        Ok(())
     }
 
     /// Appends the list of servers for drivers of CQL, if it has changed.

@@ -75,11 +75,20 @@ impl History {
 
     /// Begins an epoch in which this server assigns the positions: from `log` and `stream` on.
     pub(crate) fn begin_epoch(&mut self, id: EpochId, log: Lsn, stream: u64) {
+        self.add_epoch(Epoch { id, start: stream });
+        self.add_era(Era { log, stream, is_own: true });
+    }
+
+    /// Begins an epoch of the same author as the newest one, at a position that it has assigned.
+    pub(crate) fn continue_in_epoch(&mut self, id: EpochId, stream: u64) {
+        self.add_epoch(Epoch { id, start: stream });
+    }
+
+    fn add_epoch(&mut self, epoch: Epoch) {
         if self.epochs.len() == EPOCHS_MAX {
             self.epochs.remove(0);
         }
-        self.epochs.push(Epoch { id, start: stream });
-        self.add_era(Era { log, stream, is_own: true });
+        self.epochs.push(epoch);
     }
 
     /// Follows a source with these epochs: records from `log` on name their positions.

@@ -5,15 +5,16 @@
 //! the positions of the stream, `stored` keeps them in the data. [`super::role_change`] changes the
 //! role, and `crate::replica` is the other end of the stream.
 
+pub(crate) mod epoch_file;
 mod failover;
 mod feeder;
 mod history;
 mod members;
 mod promotion;
-pub(crate) mod replaced_file;
 mod replicas;
 mod states;
 mod stored;
+mod unsynced;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -38,6 +39,7 @@ pub(crate) use members::{Members, Peer, Present, Update, is_usable, visible_host
 pub(crate) use promotion::{ANSWER_NS_MAX, OldMaster, Promotion, REPLACED};
 pub(crate) use replicas::{ProgramVersion, Replaced, Replica, Replicas, RunId};
 pub(crate) use stored::{StoredRow, put, remove, stored, stored_hash};
+use unsynced::Unsynced;
 
 /// Why a copy or file of the data ends.
 pub(crate) const GIVEN_UP: &str = "this server has given up its data for that of its master";
@@ -91,6 +93,7 @@ pub(crate) struct Replication {
     history: Mutex<History>,
     link: Mutex<Link>,
     replicas: Replicas,
+    pub(crate) unsynced: Unsynced,
     failover: Mutex<Option<Failover>>,
     promotion: Mutex<Option<Promotion>>,
     old_master: Mutex<Option<OldMaster>>,
@@ -125,6 +128,7 @@ impl Replication {
             history: Mutex::new(history),
             link: Mutex::default(),
             replicas: Replicas::new(applied),
+            unsynced: Unsynced::default(),
             failover: Mutex::default(),
             promotion: Mutex::default(),
             old_master: Mutex::default(),
@@ -187,12 +191,12 @@ impl Replication {
         (history.epoch().copied(), history.previous().copied())
     }
 
-    /// The position of the stream up to which this server has data: on a master durable data, and
-    /// on a replica applied records.
+    /// The position of the stream up to which this server has data for replicas: on a master durable
+    /// data, or all if it sends that, and on a replica applied records.
     pub(crate) fn position(&self, log: &Log) -> u64 {
         if self.role() == Role::Master {
-            let durable = log.durable();
-            self.history.lock().position(durable).unwrap_or(durable.0)
+            let end = if self.sends_unsynced(log) { log.next() } else { log.durable() };
+            self.history.lock().position(end).unwrap_or(end.0)
         } else {
             self.published()
         }
