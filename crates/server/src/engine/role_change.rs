@@ -216,7 +216,7 @@ pub(crate) fn ensure_epoch(
 }
 
 /// Begins the epoch that is due after an earlier run, if this server, which is about to follow a
-/// master, has written something since: that is no continuation of what the master may have of the
+/// master, has written something since: that does not continue what the master may have of the
 /// earlier run.
 pub(crate) fn end_own_writes(
     shared: &ServerState,

@@ -447,7 +447,7 @@ fn what_a_power_cut_undid_is_received_again_and_what_followed_it_is_set_aside() 
         let mut cluster = Cluster::start(13, Durability::Interval);
         cluster.follow(1, None);
         cluster.worlds[0].advance(2_000_000_000);
-        // The interval is over, so the first one is synced.
+        // The interval has elapsed, so the first one is synced.
         for value in 0..9 {
             ask(&mut cluster.worlds[0], &format!("SET k {value}|"));
         }

@@ -838,7 +838,7 @@ fn a_replica_shows_unsynced_writes_and_what_a_power_cut_undoes_is_set_aside() {
         copy_from(&mut source, &mut replica);
         let state = replica.state().clone();
         let mut link = Link::open(&mut source, &state, false, false);
-        // The interval is over, so the next write is synced.
+        // The interval has elapsed, so the next write is synced.
         source.advance(2_000_000_000);
         ask(&mut source, "SET s1 v|");
         link.receive(&mut source);

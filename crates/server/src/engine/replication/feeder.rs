@@ -1,5 +1,5 @@
 //! What one replica is sent: the beginning of the stream, a copy of the data if it needs one, and
-//! the records of the log: those that are durable, or [unsynced](super::unsynced) ones, too.
+//! the records of the log: the durable ones, or also the [unsynced](super::unsynced) ones.
 //!
 //! A copy is made as a snapshot is: each stripe is encoded under its lock, with its position, while
 //! the data changes. The log is kept from the beginning of the copy on, so that the records after
