@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// `None`: the release build of this tree.
     pub(crate) program: Option<PathBuf>,
     pub(crate) seed: u64,
-    /// No round begins after this time.
+    /// No round begins after this time, once each state has had its turn.
     pub(crate) seconds: u64,
     /// Time in which the clients of a round act.
     pub(crate) round_seconds: u64,
@@ -53,7 +53,7 @@ struct Counts {
     slowest: Duration,
 }
 
-/// Runs rounds until the time has passed, at least one.
+/// Runs rounds until the time has passed, and at least one for each state.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
     let program = match &options.program {
         Some(program) => program.clone(),
@@ -63,8 +63,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<Tally> {
     let (started, mut tally, mut counts) = (Instant::now(), Tally::default(), Counts::default());
     let mut rounds = BTreeMap::<&str, u64>::new();
     for seed in options.seed.. {
-        let time = started.elapsed();
-        if tally != Tally::default() && time >= Duration::from_secs(options.seconds) {
+        let least = if options.only.is_some() { 1 } else { STATES.len() as u64 };
+        let is_late = started.elapsed() >= Duration::from_secs(options.seconds);
+        if is_late && seed - options.seed >= least {
             break;
         }
         let mut random = StdRng::seed_from_u64(seed);

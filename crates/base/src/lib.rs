@@ -1,7 +1,7 @@
 //! Foundations that every crate may use: addresses, units, time as a value, memory trackers, stage
 //! timers, near names, hexadecimal digits, the text of errors, the error of a wrong command line,
 //! and messages to the operator.
-//! No domain term (key, log, connection) occurs here.
+//! No domain term (key, record, connection) occurs here.
 #![forbid(unsafe_code)]
 
 pub mod address;

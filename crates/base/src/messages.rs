@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
 use parking_lot::{Condvar, Mutex};
@@ -47,6 +47,12 @@ struct Queue {
 /// error; without one, messages arrived faster than they were written.
 pub type ReportLost = fn(u64, Option<&io::Error>);
 
+/// The report of a log.
+pub fn report_lost_lines(lines: u64, error: Option<&io::Error>) {
+    let cause = error.map_or_else(|| "the reader is too slow".to_owned(), ToString::to_string);
+    tracing::error!(lines, cause, "log lines were lost");
+}
+
 impl MessageSink {
     /// Starts the thread, which calls `write` with messages or the rest of one, and expects the
     /// number of bytes written.
@@ -83,6 +89,16 @@ impl MessageSink {
         true
     }
 
+    /// Puts lines before those that wait, whether or not there is room: they are the reason why the
+    /// process ends.
+    fn put_first(&self, lines: &[u8]) {
+        let mut queue = self.0.queue.lock();
+        queue.bytes += lines.len();
+        queue.waiting.push_front(lines.to_vec());
+        drop(queue);
+        self.0.added.notify_one();
+    }
+
     /// Lines that were not written since the start.
     pub fn lost_lines(&self) -> u64 {
         self.0.lost_lines.load(Ordering::Relaxed)
@@ -94,9 +110,13 @@ impl MessageSink {
     }
 
     fn flush_within(&self, limit: Duration) -> bool {
+        self.flush_until(Instant::now() + limit)
+    }
+
+    fn flush_until(&self, deadline: Instant) -> bool {
         let mut queue = self.0.queue.lock();
         let is_open = |queue: &mut Queue| queue.is_writing || !queue.waiting.is_empty();
-        !self.0.emptied.wait_while_for(&mut queue, is_open, limit).timed_out()
+        !self.0.emptied.wait_while_until(&mut queue, is_open, deadline).timed_out()
     }
 }
 
@@ -152,8 +172,9 @@ impl<F: FnMut(&[u8]) -> io::Result<usize>> Writer<F> {
                 last_error = Some(error);
                 continue;
             }
+            // The report is a message, too: it must not take the room of others.
             let lost = self.shared.lost_lines.load(Ordering::Relaxed);
-            if lost > reported {
+            if lost > reported && self.shared.queue.lock().waiting.is_empty() {
                 (self.report)(lost - reported, last_error.take().as_ref());
                 reported = lost;
             }
@@ -192,11 +213,12 @@ static STANDARD_OUTPUT: OnceLock<MessageSink> = OnceLock::new();
 
 /// Passes everything that the process writes to standard error from now on to a sink: events and
 /// panics, whose message is written before the process ends. Returns the same sink at each call.
-pub fn redirect_standard_error(report: ReportLost) -> io::Result<MessageSink> {
+pub fn redirect_standard_error() -> io::Result<MessageSink> {
     if let Some(sink) = STANDARD_ERROR.get() {
         return Ok(sink.clone());
     }
-    let sink = MessageSink::start("messages", report, |lines| io::stderr().write(lines))?;
+    let sink =
+        MessageSink::start("messages", report_lost_lines, |lines| io::stderr().write(lines))?;
     let sink = STANDARD_ERROR.get_or_init(|| sink).clone();
     let of_panics = sink.clone();
     std::panic::set_hook(Box::new(move |panic| {
@@ -205,7 +227,7 @@ pub fn redirect_standard_error(report: ReportLost) -> io::Result<MessageSink> {
         let backtrace = std::backtrace::Backtrace::capture();
         let is_captured = backtrace.status() == std::backtrace::BacktraceStatus::Captured;
         let trace = if is_captured { format!("{backtrace}\n") } else { String::new() };
-        of_panics.put(format!("thread '{name}' {panic}\n{trace}").as_bytes());
+        of_panics.put_first(format!("thread '{name}' {panic}\n{trace}").as_bytes());
         flush_all();
     }));
     Ok(sink)
@@ -253,8 +275,9 @@ pub fn lost_lines() -> u64 {
 /// Waits until all messages are written, for a limited time: to be called before the process ends.
 pub fn flush_all() {
     let sinks = SINKS.lock().clone();
+    let deadline = Instant::now() + FLUSH_MAX;
     for sink in sinks {
-        sink.flush();
+        sink.flush_until(deadline);
     }
 }
 
@@ -334,12 +357,32 @@ mod tests {
         assert!((7..=8).contains(&taken), "{taken}");
         assert_eq!(sink.lost_lines(), 20 - taken as u64);
         assert!(!sink.flush_within(Duration::ZERO), "the end of a program does not wait for it");
+        // There is no room for the message of a panic, which is next nevertheless.
+        sink.put_first(b"panicked\n");
         destination.change(|state| state.is_stopped = false);
         assert!(sink.flush());
         assert!(sink.put(b"end\n"));
         assert!(sink.flush());
         let written = destination.written();
         assert!(written.ends_with("end\n"));
-        assert_eq!(written.matches('\n').count(), taken + 1);
+        assert_eq!(written.matches('\n').count(), taken + 2);
+        let second = written.lines().nth(taken - 7).unwrap();
+        assert_eq!(second, "panicked", "after what was with the destination");
+    }
+
+    /// Each report would take the room of a message, which is lost, and must be reported.
+    #[test]
+    fn a_busy_destination_receives_one_report() {
+        static REPORTS: AtomicU64 = AtomicU64::new(0);
+        let destination = Destination::default();
+        let sink = start(&destination, |_, _| {
+            REPORTS.fetch_add(1, Ordering::Relaxed);
+        });
+        destination.change(|state| state.is_stopped = true);
+        let line = [vec![b'x'; WAITING_BYTES_MAX / 64], b"\n".to_vec()].concat();
+        while sink.put(&line) {}
+        destination.change(|state| state.is_stopped = false);
+        assert!(sink.flush());
+        assert_eq!((sink.lost_lines(), REPORTS.load(Ordering::Relaxed)), (1, 1));
     }
 }

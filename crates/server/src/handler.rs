@@ -406,7 +406,8 @@ impl Handler for ReactorHandler {
             Mail::Unblock { id, error } => self.unblock(cx, connections, id, error),
             Mail::SnapshotDone { number, error } => {
                 let error = error.map(|error| format!("ERR snapshot failed: {error}"));
-                self.end_waits(cx, connections, Wait::Snapshot { number }, error.as_deref());
+                let result = (error.as_deref(), Gate::OPEN);
+                self.end_waits(cx, connections, Wait::Snapshot { number }, result);
             }
             Mail::Changes { id, part, is_last } => {
                 self.deliver_changes(cx, connections, id, &part, is_last);
@@ -423,7 +424,9 @@ impl Handler for ReactorHandler {
             Mail::MembersChanged(update) => self.send_node_events(cx, connections, &update),
             Mail::Fence(fence) => fence.pass(),
             Mail::Demoted => self.leave_mastership(cx, connections),
-            Mail::Promoted { error } => self.end_waits(cx, connections, Wait::Promotion, error),
+            Mail::Promoted { error, gate } => {
+                self.end_waits(cx, connections, Wait::Promotion, (error, gate));
+            }
             Mail::CqlReply(reply) => self.take_reply(cx, connections, *reply),
         }
     }

@@ -85,10 +85,13 @@ fn fill(work: &Path, mut source: Source, out: &mut dyn Write) -> anyhow::Result<
             values::Target { keyspace: &keyspace, params: &params, report: &mut report, bytes: 0 };
         functions = values::load(&mut first, into, out)
             .with_context(|| format!("could not import {}", first.name()))?;
-        let skipped_bytes = first.skip_to_commands()?;
-        if skipped_bytes > 0 {
-            let name = first.name();
-            report.add_note(format!("{name}: {skipped_bytes} bytes after its end were left out"));
+        let skipped = first.skip_to_commands()?;
+        let (name, bytes) = (first.name(), skipped.bytes);
+        if skipped.has_command {
+            let first = || format!("{name}: {bytes} bytes after its RDB part");
+            report.lose("commands that follow damaged bytes".to_owned(), first);
+        } else if bytes > 0 {
+            report.add_note(format!("{name}: {bytes} bytes after its end were left out"));
         }
     }
     let has_commands = !first.reader.fill_buf()?.is_empty() || source.has_more();

@@ -24,7 +24,7 @@ static SINK: OnceLock<MessageSink> = OnceLock::new();
 pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
     let level: LevelFilter = settings.log_level.word().parse()?;
     // Of panics, too, if there is a log file.
-    let standard_error = messages::redirect_standard_error(report_lost)
+    let standard_error = messages::redirect_standard_error()
         .context("could not start the thread that writes messages")?;
     let sink = if settings.log_file.as_os_str().is_empty() {
         standard_error
@@ -35,7 +35,7 @@ pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
         let file = FILE
             .get_or_init(|| LogFile { path: path.clone(), current: ArcSwap::from_pointee(file) });
         let write = |lines: &[u8]| file.current.load().as_ref().write(lines);
-        MessageSink::start("log-file", report_lost, write)
+        MessageSink::start("log-file", messages::report_lost_lines, write)
             .context("could not start the thread that writes the log file")?
     };
     let sink = SINK.get_or_init(|| sink);
@@ -49,11 +49,6 @@ pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
     let json = settings.log_format == LogFormat::Json;
     let installed = if json { builder.json().try_init() } else { builder.try_init() };
     installed.map_err(|error| anyhow::anyhow!("could not install logger: {error}"))
-}
-
-fn report_lost(lines: u64, error: Option<&io::Error>) {
-    let cause = error.map_or_else(|| "the reader is too slow".to_owned(), ToString::to_string);
-    tracing::error!(lines, cause, "log lines were lost");
 }
 
 fn open(path: &Path) -> io::Result<File> {

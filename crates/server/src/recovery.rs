@@ -133,32 +133,33 @@ pub(crate) fn recover(
 
 /// Restores what an earlier run as a master has stored about its epoch.
 fn restore_epoch(disk: &dyn Disk, replication: &Replication, log: &Log) -> io::Result<()> {
-    let (own, end) = {
-        let history = replication.history();
-        let own = history.epoch().filter(|_| history.own().is_some());
-        (own.map(|epoch| epoch.id), history.position(log.next()))
-    };
-    let (Some(own), Some(end)) = (own, end) else { return Ok(()) };
-    if epoch_file::read(disk, epoch_file::REPLACED, &own)?.is_some() {
+    let history = replication.history().clone();
+    let Some(end) = history.position(log.next()) else { return Ok(()) };
+    let replaced = epoch_file::read(disk, epoch_file::REPLACED)?;
+    if replaced.is_some_and(|(epoch, _)| history.is_own_epoch(&epoch)) {
         tracing::warn!(
             "another server has replaced this one as the master: writes that need replicas are \
              refused until REPLICAOF decides"
         );
-        replication.replicas().fence(Replaced::ByReplica);
+        replication.replicas().fence(Replaced::ByReplica, end);
+        *replication.is_replaced_stored.lock() = true;
     }
-    let Some(known) = epoch_file::read(disk, epoch_file::UNSYNCED, &own)? else { return Ok(()) };
-    let lost_from = known.min(end);
+    let unsynced = epoch_file::read(disk, epoch_file::UNSYNCED)?;
+    let newest = history.epoch().map(|epoch| epoch.id);
+    let Some((epoch, known)) = unsynced.filter(|(epoch, _)| Some(*epoch) == newest) else {
+        return Ok(());
+    };
     // This run may write more, and end before a replica has connected.
-    if lost_from < known
-        && let Err(error) = epoch_file::write(disk, epoch_file::UNSYNCED, &own, lost_from)
-    {
-        tracing::warn!(
-            %error,
-            "could not store where an epoch must begin; if this server is killed before a replica \
-             has connected, copy the data to its replicas"
-        );
+    let lost_from = known.min(end);
+    let stored = if lost_from < known {
+        epoch_file::write(disk, epoch_file::UNSYNCED, &epoch, lost_from)
+    } else {
+        Ok(())
+    };
+    if let Err(error) = &stored {
+        tracing::warn!(%error, "could not store where an epoch must begin; it begins at once");
     }
-    replication.unsynced.set_lost_from(Some(lost_from));
+    replication.unsynced.note_lost(lost_from, stored.is_err());
     Ok(())
 }
 

@@ -143,7 +143,7 @@ fn log_to_stderr() -> Result<()> {
         Ok(word) => word.parse().with_context(|| format!("MYRIAD_LOG is {word:?}"))?,
         Err(_) => LevelFilter::WARN,
     };
-    let sink = messages::redirect_standard_error(report_lost)
+    let sink = messages::redirect_standard_error()
         .context("could not start the thread that writes messages")?;
     tracing_subscriber::fmt()
         .with_max_level(level)
@@ -153,11 +153,6 @@ fn log_to_stderr() -> Result<()> {
         .log_internal_errors(false)
         .try_init()
         .map_err(|error| anyhow!("could not install the logger: {error}"))
-}
-
-fn report_lost(lines: u64, error: Option<&std::io::Error>) {
-    let cause = error.map_or_else(|| "the reader is too slow".to_owned(), ToString::to_string);
-    tracing::error!(lines, cause, "messages were lost");
 }
 
 #[cfg(test)]

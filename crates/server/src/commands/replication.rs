@@ -589,24 +589,20 @@ fn replicaof_no_one(cx: &mut CommandContext<'_>) -> Done {
         tracing::info!(client = cx.session.id.0, "the server is a master, by REPLICAOF NO ONE");
         cx.shared.replication.end_failover(&cx.shared.pause);
     } else {
-        reinstate(cx)?;
+        reinstate(cx);
     }
     cx.reply.ok();
     Ok(())
 }
 
 /// Makes a master that another server has replaced confirm writes again.
-fn reinstate(cx: &CommandContext<'_>) -> Done {
-    let is_reinstated = role_change::reinstate(cx.shared).map_err(|error| {
-        Fail::owned(format!("ERR could not store that this server is not replaced: {error}"))
-    })?;
-    if is_reinstated {
+fn reinstate(cx: &CommandContext<'_>) {
+    if role_change::reinstate(cx.shared) {
         tracing::warn!(
             client = cx.session.id.0,
             "this server confirms writes by its replicas again, by REPLICAOF NO ONE"
         );
     }
-    Ok(())
 }
 
 /// A replica, whose newest epoch is `id`, replaces this server as the master. The reply is the

@@ -42,8 +42,9 @@ impl ReactorContext<'_> {
     pub(crate) fn evict_surplus(&mut self) -> bool {
         let room = self.reactor.room;
         if room.has(self.shared.used_bytes(), 0)
-            || self.shared.replication.role() != Role::Master
             || self.shared.pause.at(self.now.mono).is_some()
+            || !self.shared.may_change_data()
+            || !self.shared.log.has_room(self.reactor.index)
         {
             return false;
         }

@@ -39,8 +39,8 @@ pub(crate) enum Mail {
     Fence(Arc<Fence>),
     /// The server has become a replica.
     Demoted,
-    /// A promotion has ended; the clients that wait for it receive the result.
-    Promoted { error: Option<&'static str> },
+    /// A promotion has ended; the clients that wait for it receive the result. `gate`: of the epoch.
+    Promoted { error: Option<&'static str>, gate: Gate },
     /// A MIGRATE has ended, with the error that is its reply. `gate`: of the deletions.
     Migrated { id: ConnId, error: Option<Arc<str>>, gate: Gate },
     /// The response of a CQL request that ran on another thread.

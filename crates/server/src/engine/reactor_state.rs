@@ -214,6 +214,7 @@ impl ReactorState {
     pub(crate) fn write_for_replicas(&self, shared: &ServerState) {
         let log = &shared.log;
         if self.available_replicas > 0
+            && shared.replication.unsynced.is_active()
             && log.sync_policy() != SyncPolicy::Always
             && log.next() > log.written()
         {

@@ -71,6 +71,7 @@ pub(crate) fn promote(
     let mut promoted = history.clone();
     if promoted.own().is_none() {
         promoted.begin_epoch(id, shared.log.next(), *applied);
+        replication.replicas().begin_at(*applied);
     }
     store(&mut unit, &promoted)?;
     if let (Promoter::Master, Some(master)) = (promoter, &link.source) {
@@ -105,8 +106,8 @@ pub(crate) enum ReplacedError {
 /// epoch is `epoch`, replaces it. Returns the position of the stream after which nothing was
 /// confirmed.
 ///
-/// A restart remembers a promotion, and forgets a failover: its target may not have been promoted.
-/// Blocking: that is stored.
+/// A restart remembers a promotion, soon after this ([`store_replaced`]), and forgets a failover: its
+/// target may not have been promoted.
 pub(crate) fn replace(
     shared: &ServerState,
     epoch: &EpochId,
@@ -116,31 +117,37 @@ pub(crate) fn replace(
     let _applied = replication.applied();
     let history = replication.history();
     let is_common = history.epochs().iter().any(|known| known.id == *epoch);
-    let newest = history.epoch().map(|newest| newest.id);
-    let Some(newest) = newest.filter(|_| is_common && history.own().is_some()) else {
+    if history.own().is_none() || !is_common {
         return Err(ReplacedError::NotMaster);
-    };
-    drop(history);
-    let confirmed = replication.replicas().fence(why).min(replication.end(&shared.log));
-    if why == Replaced::ByReplica
-        && let Err(error) =
-            epoch_file::write(&*shared.snapshots.disk, epoch_file::REPLACED, &newest, 0)
-    {
-        tracing::error!(%error, "could not store that another server replaces this one; a restart \
-                                 forgets it");
     }
+    drop(history);
+    let confirmed = replication.replicas().fence(why, replication.end(&shared.log));
+    replication.promotions.raise();
     Ok(confirmed)
 }
 
-/// Makes a master that another server has replaced confirm writes again, also after a restart. False
-/// if it does already. Blocking.
-pub(crate) fn reinstate(shared: &ServerState) -> io::Result<bool> {
-    let is_fenced = shared.replication.replicas().is_fenced();
-    if is_fenced {
-        epoch_file::remove(&*shared.snapshots.disk, epoch_file::REPLACED)?;
-        shared.replication.replicas().lift_fence(None);
+/// Makes a master that another server has replaced confirm writes again. False if it does already.
+pub(crate) fn reinstate(shared: &ServerState) -> bool {
+    let is_reinstated = shared.replication.replicas().lift_fence(None);
+    shared.replication.promotions.raise();
+    is_reinstated
+}
+
+/// Stores durably whether another server has replaced this one, so that a restart knows. Blocking.
+pub(crate) fn store_replaced(shared: &ServerState) -> io::Result<()> {
+    let (replication, disk) = (&shared.replication, &*shared.snapshots.disk);
+    let mut is_stored = replication.is_replaced_stored.lock();
+    let epoch = {
+        let history = replication.history();
+        history.epoch().filter(|_| history.own().is_some()).map(|epoch| epoch.id)
+    };
+    match epoch.filter(|_| replication.replicas().is_replaced()) {
+        Some(epoch) if !*is_stored => epoch_file::write(disk, epoch_file::REPLACED, &epoch, 0)?,
+        None if *is_stored => epoch_file::remove(disk, epoch_file::REPLACED)?,
+        _ => return Ok(()),
     }
-    Ok(is_fenced)
+    *is_stored = !*is_stored;
+    Ok(())
 }
 
 /// Makes the server a replica of another one, and stores that as an option. False if it is that
@@ -173,6 +180,11 @@ pub(crate) fn resume(shared: &ServerState) -> bool {
 /// Removes the option `replicaof`: a promotion has begun.
 pub(crate) fn forget_source_option(shared: &ServerState) {
     set_option(shared, None);
+}
+
+/// Sets the option `replicaof` again: a promotion has failed.
+pub(crate) fn restore_source_option(shared: &ServerState, master: MasterAddress) {
+    set_option(shared, Some(master));
 }
 
 /// Sets the option `replicaof`, so that CONFIG REWRITE stores it.
@@ -210,37 +222,36 @@ pub(crate) fn ensure_epoch(
         return Ok(());
     }
     store(unit, &begun)?;
-    replication.unsynced.set_lost_from(None);
+    replication.unsynced.reset();
     *history = begun;
     Ok(())
 }
 
-/// Begins the epoch that is due after an earlier run, if this server, which is about to follow a
-/// master, has written something since: that does not continue what the master may have of the
-/// earlier run.
-pub(crate) fn end_own_writes(
+/// Begins the epoch that is due after an earlier run. `is_needed` decides at the end of the stream.
+pub(crate) fn begin_lost_epoch(
     shared: &ServerState,
     reactor: &mut ReactorState,
     params: &Params,
     id: EpochId,
+    is_needed: impl Fn(u64) -> bool,
 ) -> Result<(), StoreError> {
     let replication = &shared.replication;
-    let applied = replication.applied();
+    let _applied = replication.applied();
     let mut record = Record::default();
     let locked = shared.keyspace.lock(std::iter::once(stored_hash()), params);
     let mut unit = Unit::of_server(shared, reactor, &mut record, locked);
     let mut history = replication.history();
     let end = history.position(shared.log.next());
-    let Some(lost_from) = replication.unsynced.lost_from().filter(|from| end > Some(*from)) else {
+    let lost_from = replication.unsynced.lost_from();
+    let Some(lost_from) = lost_from.filter(|_| end.is_some_and(is_needed)) else {
         return Ok(());
     };
     let mut begun = history.clone();
     begun.continue_in_epoch(id, lost_from);
     store(&mut unit, &begun)?;
     unit.commit(reactor);
-    replication.unsynced.set_lost_from(None);
+    replication.unsynced.reset();
     *history = begun;
-    drop(applied);
     Ok(())
 }
 
@@ -267,6 +278,9 @@ pub(crate) fn begin(
         replication.set_role(Role::Replica);
         promote(shared, reactor, params, (id, Promoter::Operator))?;
     }
+    if replication.unsynced.must_begin_at_once() {
+        begin_lost_epoch(shared, reactor, params, id, |_| true)?;
+    }
     Ok(())
 }
 
@@ -281,8 +295,8 @@ pub(crate) fn follow(
 ) -> Result<(), StoreError> {
     store(unit, &history)?;
     change_row(unit, StoredRow::TakenOver, None)?;
-    shared.replication.replicas().lift_fence(None);
-    shared.replication.unsynced.set_lost_from(None);
+    shared.replication.replicas().begin_at(position);
+    shared.replication.unsynced.reset();
     unit.follow(position);
     *applied = position;
     let role = if history.is_empty() { Role::Copying } else { Role::Replica };

@@ -36,7 +36,7 @@ impl ReactorHandler {
         cx: &mut Context<'_, Mail>,
         connections: &mut Connections<'_, AnySession>,
         wait: Wait,
-        error: Option<&str>,
+        (error, gate): (Option<&str>, Gate),
     ) {
         for (_, _, session, out) in connections.iter() {
             let Some(session) = session.as_resp().filter(|one| one.wait == Some(wait)) else {
@@ -45,6 +45,7 @@ impl ReactorHandler {
             if let Some(error) = error {
                 self.reactor.tally.error(Some(session.last_command), error);
             }
+            session.last_gate = session.last_gate.max(gate);
             let write = |writer: &mut ReplyWriter<'_>| match error {
                 None => writer.ok(),
                 Some(error) => writer.error(error),

@@ -46,13 +46,43 @@ impl Opened {
     }
 
     /// Skips what follows an RDB part, such as the end of a line or the mark of a transfer, unless it
-    /// is commands. Returns the number of bytes.
-    pub(super) fn skip_to_commands(&mut self) -> io::Result<u64> {
+    /// is commands.
+    pub(super) fn skip_to_commands(&mut self) -> io::Result<Skipped> {
+        let mut skipped = Skipped::default();
         if is_commands(self.reader.fill_buf()?) {
-            return Ok(0);
+            return Ok(skipped);
         }
-        io::copy(&mut self.reader, &mut io::sink())
+        // How much of `*3\r\n$` the last bytes are.
+        let mut matched = 0;
+        loop {
+            let bytes = self.reader.fill_buf()?;
+            if bytes.is_empty() {
+                return Ok(skipped);
+            }
+            for byte in bytes {
+                matched = match (matched, byte) {
+                    (_, b'*') => 1,
+                    (1 | 2, b'0'..=b'9') => 2,
+                    (2, b'\r') => 3,
+                    (3, b'\n') => 4,
+                    (4, b'$') => 5,
+                    _ => 0,
+                };
+                skipped.has_command |= matched == 5;
+            }
+            let count = bytes.len();
+            skipped.bytes += count as u64;
+            self.reader.consume(count);
+        }
     }
+}
+
+/// What was skipped after an RDB part.
+#[derive(Debug, Default)]
+pub(super) struct Skipped {
+    pub(super) bytes: u64,
+    /// A command begins there: the file is an append-only file with damage before it.
+    pub(super) has_command: bool,
 }
 
 impl Source {

@@ -281,6 +281,27 @@ fn what_follows_a_complete_file_is_reported() {
     }
 }
 
+/// An append-only file whose RDB part is followed by what a power cut has left.
+#[test]
+fn commands_after_damaged_bytes_are_reported_as_lost() {
+    let command = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$3\r\nnew\r\n";
+    let long = [vec![0; 200_000], command.to_vec()].concat();
+    for (index, after) in [[&b"\n"[..], command].concat(), [&[0; 100][..], command].concat(), long]
+        .into_iter()
+        .enumerate()
+    {
+        let folder = Folder::new(&format!("damaged-{index}"));
+        let from = folder.file("appendonly.aof", &[rdb("k", None), after.clone()].concat());
+        let (outcome, text) = folder.import(&from, Losses::Refuse);
+        assert!(outcome.is_err(), "{text}");
+        let expected = format!("appendonly.aof: {} bytes after its RDB part", after.len());
+        assert!(text.contains(&expected), "{text}");
+        let (outcome, _) = folder.import(&from, Losses::Accept);
+        outcome.unwrap();
+        assert_eq!(shown(&folder.recover(), 3, "k"), "value");
+    }
+}
+
 #[test]
 fn fields_keep_their_expiry_in_an_import_and_an_export() {
     let folder = Folder::new("fields");

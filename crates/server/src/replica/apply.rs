@@ -137,7 +137,7 @@ impl<'s> Applier<'s> {
             replication.publish_applied(position);
         }
         self.position = *applied;
-        let epoch = history.epoch().filter(|_| replication.role() != Role::Copying)?;
+        let epoch = history.epoch_at(*applied).filter(|_| replication.role() != Role::Copying)?;
         Some((epoch.id, *applied))
     }
 

@@ -238,7 +238,7 @@ pub(crate) fn keep_taken_role(shared: &ServerState) {
 }
 
 /// Separates what this server has written as a master from what its next master may have of an
-/// earlier run.
+/// earlier run. If it has written nothing, it continues there.
 pub(crate) fn end_own_writes(shared: &ServerState) -> Result<(), StoreError> {
     if shared.replication.unsynced.lost_from().is_none() {
         return Ok(());
@@ -246,7 +246,9 @@ pub(crate) fn end_own_writes(shared: &ServerState) -> Result<(), StoreError> {
     let mut reactor = ReactorState::of_link(shared);
     let params = reactor.begin_off_reactor(shared, clock::now());
     let id = epoch_id(|| rand::rng().next_u64());
-    let stored = role_change::end_own_writes(shared, &mut reactor, &params, id);
+    let lost_from = shared.replication.unsynced.lost_from();
+    let has_written = |end| Some(end) > lost_from;
+    let stored = role_change::begin_lost_epoch(shared, &mut reactor, &params, id, has_written);
     reactor.end_off_reactor(shared);
     reactor.accounts.flush();
     stored

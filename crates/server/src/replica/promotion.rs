@@ -12,7 +12,8 @@ use wire::replication::EpochId;
 use super::link::{Link, LinkError};
 use super::mono_now;
 use crate::engine::clock;
-use crate::engine::mail::Mail;
+use crate::engine::gate::Gate;
+use crate::engine::mail::{Mail, send_patiently};
 use crate::engine::reactor_state::ReactorState;
 use crate::engine::replication::{OldMaster, Promotion, REPLACED, Role, epoch_id};
 use crate::engine::role_change::{self, Promoter};
@@ -45,8 +46,13 @@ pub(crate) fn start_promotions(state: &State) -> io::Result<Promotions> {
                 promote(&shared, &promotion);
                 retry = RETRY_MIN;
             }
+            let is_stored = role_change::store_replaced(&shared);
+            if let Err(error) = &is_stored {
+                tracing::error!(%error, "could not store whether another server replaces this one");
+            }
             let signal = &shared.replication.promotions;
-            is_running = if notify_old_master(&shared, retry == RETRY_MIN) {
+            let is_done = notify_old_master(&shared, retry == RETRY_MIN) && is_stored.is_ok();
+            is_running = if is_done {
                 retry = RETRY_MIN;
                 signal.wait()
             } else {
@@ -105,8 +111,10 @@ pub(crate) fn end_promotion(shared: &ServerState, now: Now, id: EpochId) {
     let promoted = role_change::promote(shared, &mut reactor, &params, (id, promoter));
     reactor.end_off_reactor(shared);
     reactor.accounts.flush();
+    let mut gate = Gate::OPEN;
     let error = match promoted {
-        Ok(Some(gate)) => {
+        Ok(Some(of_epoch)) => {
+            gate = of_epoch;
             shared.log.request_sync(gate.lsn().unwrap_or_default());
             note_promoted(shared, &promotion);
             None
@@ -115,15 +123,14 @@ pub(crate) fn end_promotion(shared: &ServerState, now: Now, id: EpochId) {
         Ok(None) => Some(SUPERSEDED),
         Err(error) => {
             tracing::error!(%error, "could not promote this server");
+            role_change::restore_source_option(shared, promotion.master.clone());
             Some(FAILED)
         }
     };
     replication.end_promotion(&shared.pause);
     for mailbox in shared.links().mailboxes() {
         // The mail also resumes the clients that were paused.
-        if mailbox.send(Mail::Promoted { error }).is_err() {
-            tracing::warn!("could not notify a reactor of the end of a promotion");
-        }
+        send_patiently(mailbox, Mail::Promoted { error, gate }, &replication.promotions);
     }
 }
 

@@ -12,6 +12,7 @@ use super::world::{Plan, World};
 use crate::config::Durability;
 use crate::engine::mail::Mail;
 use crate::engine::replication::{LinkState, Role, epoch_id};
+use crate::engine::role_change::store_replaced;
 use crate::replica::end_promotion;
 
 /// Seeds per `cargo test`.
@@ -156,6 +157,8 @@ impl Cluster {
         let common = epochs.iter().rev().find(|epoch| known.epochs().contains(epoch))?;
         let id = String::from_utf8_lossy(&common.id).into_owned();
         let reply = ask(&mut self.worlds[old], &format!("REPLCONF replaced-epoch {id}|"));
+        // As the thread of promotions does.
+        store_replaced(self.worlds[old].shared()).unwrap();
         reply.trim_end().strip_prefix(':')?.parse().ok()
     }
 
@@ -284,8 +287,8 @@ fn no_write_confirmed_by_replicas_is_lost_by_promotions() {
 }
 
 /// A master whose replica was promoted, with another replica that still follows it.
-fn replaced() -> Cluster {
-    let mut cluster = Cluster::start(7, Durability::Always);
+fn replaced(durability: Durability) -> Cluster {
+    let mut cluster = Cluster::start(7, durability);
     cluster.promote(1);
     cluster.follow(2, None);
     cluster
@@ -297,46 +300,49 @@ fn info(world: &mut World, field: &str) -> String {
     value.unwrap_or_default().to_owned()
 }
 
+/// With `interval` each run begins an epoch when the other replica connects.
 #[test]
 fn a_replaced_master_confirms_nothing_until_an_operator_decides() {
-    let mut cluster = replaced();
     let request =
         "CLIENT DURABILITY replicated|SET k 1|WAIT 1 10|CLIENT DURABILITY always|SET k 2|";
-    for restarts in [false, true] {
-        if restarts {
-            cluster.kill(0);
+    for durability in [Durability::Always, Durability::Interval] {
+        let mut cluster = replaced(durability);
+        for run in 0..3 {
+            if run > 0 {
+                cluster.kill(0);
+                cluster.follow(2, None);
+            }
+            let old = &mut cluster.worlds[0];
+            assert_eq!(info(old, "master_replaced"), "1", "{durability:?}, run {run}");
+            assert_eq!(info(old, "connected_slaves"), "1");
+            assert_eq!(ask(old, request), format!("+OK\r\n{REFUSED}:1\r\n+OK\r\n+OK\r\n"));
+            let waiter = old.sim().connect();
+            waiter.send(b"SET k 3\r\nWAIT 1 10\r\n");
+            turn(old);
             cluster.follow(2, None);
+            let old = &mut cluster.worlds[0];
+            old.advance(20_000_000);
+            turn(old);
+            assert_eq!(waiter.received(), b"+OK\r\n:0\r\n", "the replica has the write");
+            let failover = ask(old, "FAILOVER|");
+            assert!(failover.contains("another server has replaced this master"), "{failover}");
         }
-        let old = &mut cluster.worlds[0];
-        assert_eq!(info(old, "master_replaced"), "1");
-        assert_eq!(info(old, "connected_slaves"), "1");
-        assert_eq!(ask(old, request), format!("+OK\r\n{REFUSED}:1\r\n+OK\r\n+OK\r\n"));
-        let waiter = old.sim().connect();
-        waiter.send(b"SET k 3\r\nWAIT 1 10\r\n");
-        turn(old);
+        assert_eq!(info(&mut cluster.worlds[1], "master_replaced"), "0");
+        assert_eq!(ask(&mut cluster.worlds[0], "REPLICAOF NO ONE|"), "+OK\r\n");
+        store_replaced(cluster.worlds[0].shared()).unwrap();
+        cluster.kill(0);
+        assert_eq!(info(&mut cluster.worlds[0], "master_replaced"), "0");
         cluster.follow(2, None);
-        let old = &mut cluster.worlds[0];
-        assert_eq!(waiter.received(), b"+OK\r\n", "the replica has the write");
-        old.advance(20_000_000);
-        turn(old);
-        assert_eq!(waiter.received(), b":0\r\n");
-        let failover = ask(old, "FAILOVER|");
-        assert!(failover.contains("another server has replaced this master"), "{failover}");
+        cluster.write(0);
+        cluster.follow(2, None);
+        cluster.collect();
+        assert_eq!(cluster.acknowledged.len(), 1);
     }
-    assert_eq!(info(&mut cluster.worlds[1], "master_replaced"), "0");
-    assert_eq!(ask(&mut cluster.worlds[0], "REPLICAOF NO ONE|"), "+OK\r\n");
-    cluster.kill(0);
-    assert_eq!(info(&mut cluster.worlds[0], "master_replaced"), "0");
-    cluster.follow(2, None);
-    cluster.write(0);
-    cluster.follow(2, None);
-    cluster.collect();
-    assert_eq!(cluster.acknowledged.len(), 1);
 }
 
 #[test]
 fn a_replaced_master_that_becomes_a_replica_is_not_replaced_any_more() {
-    let mut cluster = replaced();
+    let mut cluster = replaced(Durability::Always);
     let copies = cluster.copies();
     for server in [0, 2] {
         cluster.reconfigure(server, 1);
@@ -360,7 +366,7 @@ fn a_replaced_master_that_becomes_a_replica_is_not_replaced_any_more() {
 
 #[test]
 fn only_a_replica_of_its_own_stream_replaces_a_master() {
-    let mut cluster = replaced();
+    let mut cluster = replaced(Durability::Always);
     let other = "f".repeat(40);
     let refused = "-ERR this server is not the master of that replica\r\n";
     for server in 0..SERVERS {

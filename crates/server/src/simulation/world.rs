@@ -20,7 +20,6 @@ use super::oracle::{Call, Oracle, Session};
 use super::slow_disk::{SlowWriter, slow_disk};
 use super::sync_disk::SyncDisk;
 use crate::config::{Config, Durability, Internals, Settings};
-use crate::engine::clock::mono_now;
 use crate::engine::mail::Mail;
 use crate::engine::server_state::{ReactorCount, ServerState};
 use crate::engine::snapshot_taker::{Progress, Taker};
@@ -463,9 +462,10 @@ impl World {
 
     /// Starts a snapshot, unless one is in progress.
     pub(super) fn begin_snapshot(&mut self) {
+        let now = self.life.sim.now().mono;
         let Life { state: State { shared, .. }, taker, .. } = &mut self.life;
         let next = shared.log.next().0;
-        if shared.snapshots.begin(Purpose::Save, next, mono_now()).is_ok() {
+        if shared.snapshots.begin(Purpose::Save, next, now).is_ok() {
             taker.take_request(shared);
         }
     }

@@ -266,6 +266,10 @@ impl Feeder {
                 return Err(FeedError::Incomplete);
             }
             self.data_number = replication.data_number();
+            // A master whose epoch has not begun, and which is about to follow another one.
+            if replication.unsynced.lost_from().is_some() {
+                return Err(FeedError::NoMaster);
+            }
         }
         let end = replication.end(feed.log);
         let history = replication.history().clone();

@@ -68,6 +68,18 @@ impl History {
         self.eras.last().filter(|era| era.is_own)
     }
 
+    /// Whether this server has begun the epoch, and written all records since.
+    pub(crate) fn is_own_epoch(&self, id: &EpochId) -> bool {
+        self.own().is_some_and(|own| {
+            self.epochs.iter().any(|epoch| epoch.id == *id && epoch.start >= own.stream)
+        })
+    }
+
+    /// The newest epoch that begins no later than a position. A server that lags may know newer ones.
+    pub(crate) fn epoch_at(&self, stream: u64) -> Option<&Epoch> {
+        self.epochs.iter().rev().find(|epoch| epoch.start <= stream)
+    }
+
     /// The position of the stream at a position of the current era, which must be the server's own.
     pub(crate) fn position(&self, log: Lsn) -> Option<u64> {
         self.own().map(|era| era.stream + log.0.saturating_sub(era.log.0))
@@ -255,6 +267,21 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// A master begins an epoch where its log had ended, which a replica that lags has not reached.
+    #[test]
+    fn a_replica_that_lags_continues_in_the_epoch_that_it_has_reached() {
+        let mut master = example();
+        master.continue_in_epoch(id(b'd'), 300);
+        let epoch = master.epoch_at(280).unwrap();
+        assert_eq!(epoch.id, id(b'c'));
+        assert!(master.includes(&epoch.id, 280, 400));
+        assert!(!master.includes(&id(b'd'), 280, 400));
+        assert!(!master.includes(&id(b'c'), 301, 400), "the author has lost that");
+        assert_eq!(master.epoch_at(300).unwrap().id, id(b'd'));
+        assert!(["c", "d"].iter().all(|name| master.is_own_epoch(&id(name.as_bytes()[0]))));
+        assert!(!master.is_own_epoch(&id(b'b')));
     }
 
     #[test]

@@ -94,6 +94,9 @@ pub(crate) struct Replication {
     link: Mutex<Link>,
     replicas: Replicas,
     pub(crate) unsynced: Unsynced,
+    /// Whether it is stored that another server has replaced this one. Locked by the thread of
+    /// promotions, which waits for the disk meanwhile.
+    pub(crate) is_replaced_stored: Mutex<bool>,
     failover: Mutex<Option<Failover>>,
     promotion: Mutex<Option<Promotion>>,
     old_master: Mutex<Option<OldMaster>>,
@@ -129,6 +132,7 @@ impl Replication {
             link: Mutex::default(),
             replicas: Replicas::new(applied),
             unsynced: Unsynced::default(),
+            is_replaced_stored: Mutex::new(false),
             failover: Mutex::default(),
             promotion: Mutex::default(),
             old_master: Mutex::default(),

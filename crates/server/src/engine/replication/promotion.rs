@@ -59,10 +59,11 @@ impl Replication {
     /// False if it has not.
     pub(crate) fn begin_promotion(&self, now: MonoNs, pause: &Pause) -> bool {
         let mut promotion = self.promotion.lock();
-        if promotion.is_some() {
+        let Link { source, peer, generation, .. } = self.link().clone();
+        // One of an earlier link has been superseded.
+        if promotion.as_ref().is_some_and(|begun| begun.generation == generation) {
             return true;
         }
-        let Link { source, peer, generation, .. } = self.link().clone();
         let epoch = self.history().epoch().map(|epoch| epoch.id);
         let (Some(master), Some(peer), Some(epoch), Role::Replica) =
             (source, peer, epoch, self.role())
@@ -70,7 +71,9 @@ impl Replication {
             return false;
         };
         let deadline = MonoNs(now.0.saturating_add(ANSWER_NS_MAX));
-        pause.begin_failover();
+        if promotion.is_none() {
+            pause.begin_failover();
+        }
         *promotion = Some(Promotion { master, peer, epoch, generation, deadline, confirmed: None });
         self.promotions.raise();
         true

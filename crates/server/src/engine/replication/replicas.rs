@@ -208,11 +208,18 @@ impl Replicas {
         self.table.lock().all.values().cloned().collect()
     }
 
-    /// Confirms nothing more from now on. Returns the position of the stream after which nothing was
-    /// confirmed to any client.
-    pub(crate) fn fence(&self, why: Replaced) -> u64 {
+    /// Begins again at a position of the stream: the history is another one.
+    pub(crate) fn begin_at(&self, position: u64) {
         let mut table = self.table.lock();
-        let fence = table.fence.unwrap_or(table.acknowledged);
+        table.acknowledged = position;
+        (table.fence, table.fenced_by) = (None, None);
+    }
+
+    /// Confirms nothing more from now on. `end`: of the stream. Returns the position after which
+    /// nothing was confirmed to any client.
+    pub(crate) fn fence(&self, why: Replaced, end: u64) -> u64 {
+        let mut table = self.table.lock();
+        let fence = table.fence.unwrap_or(table.acknowledged.min(end));
         table.fence = Some(fence);
         // A replica that was promoted is not forgotten when a failover fails.
         if table.fenced_by != Some(Replaced::ByReplica) {
@@ -230,6 +237,11 @@ impl Replicas {
             (table.fence, table.fenced_by) = (None, None);
         }
         is_lifted
+    }
+
+    /// Whether another server has replaced this one as the master.
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.table.lock().fenced_by == Some(Replaced::ByReplica)
     }
 
     /// Whether another server has replaced this one as the master, or is about to.
@@ -300,14 +312,14 @@ mod tests {
         set(&replicas, 1, 5080, 1);
         set(&replicas, 2, 5100, 2);
         assert_eq!(
-            replicas.fence(Replaced::ByReplica),
+            replicas.fence(Replaced::ByReplica, u64::MAX),
             5100,
             "WAIT may have counted the fastest replica"
         );
         set(&replicas, 1, 5200, 1);
         assert_eq!((replicas.confirmed(), replicas.available()), (1080, 0));
         assert_eq!((replicas.count(5080), replicas.count(5101)), (2, 0));
-        assert_eq!(replicas.fence(Replaced::ByReplica), 5100);
+        assert_eq!(replicas.fence(Replaced::ByReplica, u64::MAX), 5100);
         assert!(!replicas.lift_fence(Some(Replaced::HandsOver)));
         assert!(replicas.lift_fence(None));
         set(&replicas, 1, 5200, 1);

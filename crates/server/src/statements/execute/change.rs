@@ -358,11 +358,11 @@ impl<'c> RowChange<'c> {
         Ok(())
     }
 
-    /// The key of a map entry or the item of a set, and its type.
     fn is_unset(&self, value: &'c Expression) -> Result<bool, CqlError> {
         Ok(matches!(self.evaluate(value)?, Evaluated::Unset))
     }
 
+    /// The key of a map entry or the item of a set, and its type.
     fn entry_key<'t>(
         &self,
         key: &'c Expression,
