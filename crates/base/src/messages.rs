@@ -89,7 +89,7 @@ impl MessageSink {
         true
     }
 
-    /// Puts lines before those that wait, whether or not there is room: they are the reason why the
+    /// Puts lines before all that wait, whether or not there is room: they are the reason why the
     /// process ends.
     fn put_first(&self, lines: &[u8]) {
         let mut queue = self.0.queue.lock();
