@@ -14,6 +14,7 @@ use binlog::SyncPolicy;
 use options::{Conflict, choice, settings};
 use reactor::{Limits, SOCKET_PATH_BYTES_MAX};
 
+use super::accepted::Accepted;
 use super::experiments::Experiments;
 use super::internals::Internals;
 use super::key_events::KeyEvents;
@@ -493,6 +494,7 @@ settings! {
         otlp_endpoint: OtlpEndpoint = OtlpEndpoint::default(),
         /// Empty: standard error.
         log_file: PathBuf = PathBuf::new(),
+        accepted: Accepted = Accepted::default(),
         internals: Internals = Internals::default(),
         experiments: Experiments = Experiments::default(),
     }

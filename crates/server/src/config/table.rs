@@ -9,6 +9,7 @@ use options::Change::{Running, Start};
 use options::{Unit, field, number, option, value, with_aliases, word};
 
 use super::OptionSpec;
+use super::accepted::ACCEPTED;
 #[cfg(feature = "experiments")]
 use super::experiments::{ProcessorSource, ReplyPath};
 use super::settings::{
@@ -20,16 +21,16 @@ use super::values::{OUTPUT_LIMITS, PERCENTILES, addresses};
 use super::views::VIEWS;
 
 /// Redis stores many counts in an `int`.
-const INT_MAX: usize = i32::MAX as usize;
+pub(super) const INT_MAX: usize = i32::MAX as usize;
 /// Maximum of the integer type in which byte limits are kept and compared.
-const BYTES_MAX: u64 = i64::MAX as u64;
+pub(super) const BYTES_MAX: u64 = i64::MAX as u64;
 const SECONDS_MAX: u64 = i32::MAX as u64;
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
-const NUMBER: Unit = Unit::Of("number");
+pub(super) const NUMBER: Unit = Unit::Of("number");
 const MINUTES: Unit = Unit::Of("minutes");
-const SECONDS: Unit = Unit::Of("seconds");
-const MS: Unit = Unit::Of("milliseconds");
+pub(super) const SECONDS: Unit = Unit::Of("seconds");
+pub(super) const MS: Unit = Unit::Of("milliseconds");
 const US: Unit = Unit::Of("microseconds");
 
 type Section = options::Section<Settings>;
@@ -44,6 +45,7 @@ pub static OPTIONS: &[Section] = &[
     Section { title: "Expiry", rows: EXPIRY },
     Section { title: "Logging and insight", rows: INSIGHT },
     Section { title: "Names that Redis tools read", rows: VIEWS },
+    Section { title: "Names without effect that Redis tools set", rows: ACCEPTED },
     // Measures alternative designs and single layers.
     #[cfg(any(test, feature = "experiments"))]
     Section { title: EXPERIMENTS_TITLE, rows: EXPERIMENTS },
@@ -358,7 +360,8 @@ mod tests {
                 option.set(&mut settings, &text).unwrap();
                 assert_eq!(settings, Settings::default(), "{}", option.name);
             }
-            assert!(owner(option).owns_its_value() || option.change == Change::Never);
+            let is_view = matches!(option.change, Change::Never | Change::Fixed);
+            assert!(owner(option).owns_its_value() || is_view, "{}", option.name);
         }
     }
 
@@ -367,8 +370,9 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 99);
-        assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
+        assert_eq!(plain.sum::<usize>() - VIEWS.len() - ACCEPTED.len(), 99);
+        assert!(VIEWS.iter().all(|row| !row.owns_its_value()));
+        assert!(ACCEPTED.iter().all(|row| row.change == Change::WithoutEffect));
     }
 
     #[test]
