@@ -40,10 +40,10 @@ pub(crate) use reload::{Reading, Reload, read_again};
 pub use settings::{
     AclPubsubDefault, CollectorUrl, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand,
     Durability, FileMode, LogFormat, LogLevel, MasterAddress, MaxmemoryPolicy, OutputLimit,
-    OutputLimits, Password, Placement, ReplicaOf, Settings, TlsAuthClients, TlsAuthClientsUser,
-    TlsProtocols,
+    OutputLimits, Password, Placement, ReplicaOf, SavePoint, SavePoints, Settings, TlsAuthClients,
+    TlsAuthClientsUser, TlsProtocols,
 };
-pub(crate) use settings::{Authority, Endpoint, Place};
+pub(crate) use settings::{Authority, Endpoint, Place, ReplicaRules};
 pub use table::OPTIONS;
 pub use trackers::{MemoryTrackers, machine_memory_bytes};
 

@@ -39,7 +39,6 @@ macro_rules! fixed {
 
 const NO_AOF: &str =
     "There is no append-only file of Redis: the log has files of its own in `dir`.";
-const REPLICATION: &str = "Replication has one way of working: see docs/operate/replication.md.";
 const NODES: &str =
     "Nodes of `cluster-view` have the ports after those in `resp` and `resp-tls`, and no names.";
 const DAY_S: i128 = 24 * 60 * 60;
@@ -120,27 +119,12 @@ pub(super) const VIEWS: &[OptionSpec] = &[
     ),
     view("databases", |_| DATABASES.to_string(), "Numbered keyspaces for SELECT."),
     fixed!("appendonly", "yes", "Every write is logged: see `durability`."),
-    fixed!(
-        "save",
-        "",
-        "Snapshots are not scheduled by number of changes: see `snapshot-log-bytes`."
-    ),
     fixed!("activedefrag", "no", "Memory is not defragmented."),
     fixed!(
         "maxmemory-clients",
         "0",
         "There is no separate limit for all clients: see `memory-limit`."
     ),
-    with_aliases(
-        &["min-slaves-max-lag"],
-        fixed!(
-            "min-replicas-max-lag",
-            "10",
-            "Seconds without acknowledgment after which a replica does not count for `min-replicas-to-write`."
-        ),
-    ),
-    fixed!("repl-backlog-size", "1048576", REPLICATION),
-    fixed!("repl-timeout", "60", REPLICATION),
     fixed!(
         "aof-load-truncated",
         "no",
@@ -152,10 +136,6 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         fixed!("replica-read-only", "yes", "A replica applies the writes of its master only."),
     ),
     with_aliases(
-        &["slave-serve-stale-data"],
-        fixed!("replica-serve-stale-data", "yes", REPLICATION),
-    ),
-    with_aliases(
         &["slave-ignore-maxmemory"],
         fixed!(
             "replica-ignore-maxmemory",
@@ -163,15 +143,11 @@ pub(super) const VIEWS: &[OptionSpec] = &[
             "A replica does not evict: it has the keys of its master."
         ),
     ),
-    with_aliases(&["slave-announce-ip"], fixed!("replica-announce-ip", "", REPLICATION)),
-    with_aliases(&["slave-announce-port"], fixed!("replica-announce-port", "0", REPLICATION)),
-    fixed!("replica-announced", "yes", REPLICATION),
     fixed!(
         "replica-ignore-disk-write-errors",
         "no",
         "A replica that cannot write its log confirms nothing more to its master."
     ),
-    fixed!("hll-sparse-max-bytes", "3000", "Size above which a sparse HyperLogLog becomes dense."),
     fixed!("cluster-announce-hostname", "", NODES),
     fixed!("cluster-announce-port", "0", NODES),
     fixed!("cluster-announce-tls-port", "0", NODES),

@@ -207,6 +207,34 @@ fn a_failed_snapshot_is_retried_after_a_while() {
     assert_eq!(tried(&mut world), 2, "the log has not grown");
 }
 
+/// The effect of `save`.
+#[test]
+fn snapshots_are_taken_after_a_time_with_changes() {
+    let options = vec![("save", "3600 1 60 100".to_owned())];
+    let mut world = World::new(13, Plan { options, ..Plan::default() });
+    let tried = |world: &mut World, seconds: u64| {
+        world.advance(seconds * 1_000_000_000);
+        for _ in 0..5 {
+            world.settle();
+            world.take_snapshot_request();
+            world.go_on_with_snapshot(10_000);
+            world.write_log();
+            world.advance(200_000_000);
+        }
+        world.shared().snapshots.status().finished
+    };
+    fill(&mut world, 99);
+    assert_eq!(tried(&mut world, 61), 0, "too few changes");
+    fill(&mut world, 1);
+    assert_eq!(tried(&mut world, 1), 1);
+    assert_eq!(tried(&mut world, 4_000), 1, "there was no change");
+    fill(&mut world, 1);
+    assert_eq!(tried(&mut world, 1), 2, "an hour has passed");
+    fill(&mut world, 200);
+    assert_eq!(tried(&mut world, 50), 2);
+    assert_eq!(tried(&mut world, 20), 3);
+}
+
 #[test]
 fn a_failing_write_of_a_snapshot_leaves_no_file() {
     let mut world = World::new(10, Plan::default());

@@ -30,13 +30,13 @@ use super::gate::Gate;
 pub(crate) use super::link_state::{LinkState, Request};
 use super::refusal::{ABANDONED, INCOMPLETE};
 use super::signal::Signal;
-use crate::config::MasterAddress;
+use crate::config::{MasterAddress, ReplicaRules, Settings};
 pub(crate) use failover::{Failover, FailoverStage};
 pub(crate) use feeder::{Feed, Feeder, Reader};
 pub(crate) use history::{History, Place};
 pub(crate) use members::{Members, Peer, Present, Update, is_usable, visible_host};
 pub(crate) use promotion::{ANSWER_NS_MAX, OldMaster, Promotion, REPLACED};
-pub(crate) use replicas::{ProgramVersion, Replaced, Replica, Replicas, RunId};
+pub(crate) use replicas::{ProgramVersion, Replaced, Replica, Replicas, RunId, SILENCE_NS_MAX};
 pub(crate) use stored::{StoredRow, put, remove, stored, stored_hash};
 
 /// Why a copy or file of the data ends.
@@ -176,6 +176,11 @@ impl Replication {
         link.source.is_some() && link.state != LinkState::Connected
     }
 
+    /// Whether `replica-serve-stale-data` forbids requests for data now.
+    pub(crate) fn is_stale(&self, settings: &Settings) -> bool {
+        !settings.replica_serve_stale_data && self.lacks_master()
+    }
+
     /// Error reply to requests for data while the copy is incomplete.
     pub(crate) fn incomplete(&self) -> &'static str {
         if self.link().source.is_some() { INCOMPLETE } else { ABANDONED }
@@ -243,15 +248,15 @@ impl Replication {
         &self.replicas
     }
 
-    /// Changes the replicas. `needed`: confirmations that a write needs.
+    /// Changes the replicas.
     pub(crate) fn change_replicas(
         &self,
-        needed: usize,
+        rules: ReplicaRules,
         now: MonoNs,
         change: impl FnOnce(&mut BTreeMap<ConnId, Replica>),
     ) {
         let era = self.history.lock().own().copied();
-        self.replicas.change(era, needed, now, change);
+        self.replicas.change(era, rules, now, change);
     }
 
     /// Number of replicas that have the local log up to a position on disk.
