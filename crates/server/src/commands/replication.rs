@@ -512,7 +512,7 @@ pub(crate) const ROLE: Command = Command {
 #[expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 fn role(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let replication = &cx.shared.replication;
-    let position = i64::try_from(replication.position(&cx.shared.log)).unwrap_or(i64::MAX);
+    let position = i64::try_from(replication.shown_position(&cx.shared.log)).unwrap_or(i64::MAX);
     let link = replication.link().clone();
     match link.source {
         Some(master) => role_of_replica(&mut cx.reply, &master, link.state, position),

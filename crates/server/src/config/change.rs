@@ -485,7 +485,9 @@ mod tests {
         let mut config = Config::default();
         assert!(matches!(config.set(&[(b"\xff", b"1")]), Err(SetError::Unknown(_))));
         assert!(config.set(&[(b"requirepass", b"\xff")]).is_err());
-        assert!(config.set(&[(b"requirepass", b"a\nb")]).is_err());
+        assert!(config.set(&[(b"masteruser", b"a\nb")]).is_err());
+        assert!(config.set(&[(b"requirepass", b"a\0\nb")]).is_ok());
+        assert_eq!(config.settings().requirepass.0, "a\0\nb");
     }
 
     #[test]

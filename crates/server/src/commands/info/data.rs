@@ -118,7 +118,7 @@ fn log(page: &mut Page<'_, '_>) {
 pub(super) fn replication(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let replication = &shared.replication;
-    let position = replication.position(&shared.log);
+    let position = replication.shown_position(&shared.log);
     let link = replication.link().clone();
     page.field("role", if link.source.is_some() { "slave" } else { "master" });
     master(page, &link, position);

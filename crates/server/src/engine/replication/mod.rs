@@ -203,6 +203,12 @@ impl Replication {
         }
     }
 
+    /// The same for clients: 0 while there has been neither a replica nor a master, as in Redis.
+    pub(crate) fn shown_position(&self, log: &Log) -> u64 {
+        let has_begun = self.history.lock().epoch().is_some();
+        if has_begun { self.position(log) } else { 0 }
+    }
+
     /// The position of the stream up to which a replica has applied it.
     pub(crate) fn published(&self) -> u64 {
         self.published.load(Ordering::SeqCst)
