@@ -28,7 +28,6 @@ choice! {
 settings! {
     /// Values that are only shown.
     #[derive(Debug, Clone, PartialEq)]
-    #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
     pub struct Accepted {
         stop_writes_on_bgsave_error: bool = true,
         rdbcompression: bool = false,

@@ -131,7 +131,7 @@ mod tests {
                  2147483647)",
                 "MYRIAD_HZ: argument couldn't be parsed into an integer (number, 1 to 500)",
                 "MYRIAD_PORT: only '6379' is possible here. The port of the first address in resp, \
-                 which changes by a restart.",
+                 which is set at the start.",
             ]),
         );
     }

@@ -195,7 +195,7 @@ mod tests {
             (
                 "port = 7000",
                 "m.toml:1: port: only '6379' is possible here. The port of the first address in resp, \
-                 which changes by a restart.",
+                 which is set at the start.",
             ),
         ] {
             assert_eq!(from_text(text).unwrap_err(), expected);

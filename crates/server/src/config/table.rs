@@ -129,7 +129,7 @@ const SERVER: &[OptionSpec] = &[
     option("replica-announced", field!(YesNo, replica_announced), Running,
         "Whether Sentinel shows this replica to clients; it reads `replica_announced` in INFO."),
     with_aliases(&["slave-announce-ip"], option("replica-announce-ip", value!(Text, "text", replica_announce_ip), Running,
-        "Host that a replica announces to its master for INFO, ROLE, Sentinel and FAILOVER, if it is behind address translation; empty: the address from which it connects. A change applies to the next connection.")),
+        "Host that a replica announces to its master for INFO, ROLE, Sentinel and FAILOVER, if there is address translation between them; empty: the address from which it connects. A change applies to the next connection.")),
     with_aliases(&["slave-announce-port"], option("replica-announce-port", number!(NUMBER, 0, u16::MAX, replica_announce_port), Running,
         "Port that a replica announces in the same way; 0: that of the first address in `resp`, or in `resp-tls` with `tls-replication`.")),
     with_aliases(&["slave-serve-stale-data"], option("replica-serve-stale-data", field!(YesNo, replica_serve_stale_data), Running,

@@ -97,12 +97,12 @@ pub(super) const VIEWS: &[OptionSpec] = &[
     refused(
         "port",
         |settings| settings.resp.first().map_or(0, std::net::SocketAddr::port).to_string(),
-        "The port of the first address in `resp`, which changes by a restart.",
+        "The port of the first address in `resp`, which is set at the start.",
     ),
     refused(
         "tls-port",
         |settings| settings.resp_tls.first().map_or(0, std::net::SocketAddr::port).to_string(),
-        "The port of the first address in `resp-tls`, which changes by a restart; 0: none.",
+        "The port of the first address in `resp-tls`, which is set at the start; 0: none.",
     ),
     refused(
         "bind",
@@ -110,7 +110,7 @@ pub(super) const VIEWS: &[OptionSpec] = &[
             let hosts: Vec<_> = settings.resp.iter().map(|a| a.ip().to_string()).collect();
             hosts.join(" ")
         },
-        "The hosts in `resp`, which change by a restart.",
+        "The hosts in `resp`, which is set at the start.",
     ),
     view(
         "cluster-enabled",

@@ -115,10 +115,9 @@ impl CqlExecutor<'_> {
     fn check_data(&self) -> Result<(), CqlError> {
         let replication = &self.shared.replication;
         let reason = match replication.role() {
-            Role::Master => return Ok(()),
             Role::Copying => replication.incomplete(),
             Role::Replica if replication.is_stale(&self.reactor.settings) => STALE,
-            Role::Replica => return Ok(()),
+            Role::Master | Role::Replica => return Ok(()),
         };
         Err(CqlError::Overloaded(reason.to_owned()))
     }

@@ -21,7 +21,7 @@ pub(crate) enum Replaced {
     ByReplica,
 }
 
-/// A replica that has been silent for this long is not shown to drivers of CQL as one that is up.
+/// A replica that has been silent for this long is no longer up for drivers of CQL.
 pub(crate) const SILENCE_NS_MAX: u64 = 10_000_000_000;
 
 /// The name of a process: 40 hexadecimal digits.
