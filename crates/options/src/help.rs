@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::text::{COMMAND_LINE, OptionText, Values, texts};
-use crate::{Change, Kind, OptionSpec, Section};
+use crate::{Kind, OptionSpec, Section};
 
 /// Width of the help, in columns.
 const WIDTH: usize = 88;
@@ -99,11 +99,7 @@ fn markdown_row<S>(text: &mut String, option: &OptionSpec<S>, defaults: &S, hidd
         empty if empty.is_empty() => "(empty)".to_owned(),
         value => format!("`{value}`"),
     };
-    let changes = match option.change {
-        Change::Running | Change::Through(_) => "running",
-        Change::Start => "start",
-        Change::Never => "never",
-    };
+    let changes = option.change.word();
     let value = match &option.kind {
         Kind::Choice { words, .. } => {
             let documented = words.iter().filter(|word| !hidden.contains(word));

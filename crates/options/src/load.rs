@@ -87,7 +87,10 @@ impl<S> fmt::Display for OptionError<S> {
                 write!(f, "read-only. {}", option.doc)
             }
             Self::Value { error: ValueError::Explained(reason), .. } => f.write_str(reason),
-            Self::Value { error: error @ ValueError::NotAWord { .. }, .. } => error.fmt(f),
+            Self::Value {
+                error: error @ (ValueError::NotAWord { .. } | ValueError::Fixed { .. }),
+                ..
+            } => error.fmt(f),
             Self::Value { option, error } => write!(f, "{error} ({})", option.expected()),
         }
     }

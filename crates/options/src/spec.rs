@@ -25,8 +25,26 @@ pub enum Change {
     /// Never: the option shows a constant or another option. Setting it to its current value is
     /// accepted, since tools do that.
     Never,
+    /// Like `Never`, for a name that another program can set: the documentation is the reason why
+    /// only one value is possible, and the error contains it.
+    Fixed,
+    /// Like `Running`, but the value is only kept and shown: there is nothing that it could change.
+    WithoutEffect,
     /// Like `Running`, but the value belongs to the named option.
     Through(&'static str),
+}
+
+impl Change {
+    /// The word for it in the reference.
+    pub fn word(self) -> &'static str {
+        match self {
+            Change::Running | Change::Through(_) => "running",
+            Change::Start => "start",
+            Change::Never => "never",
+            Change::Fixed => "fixed",
+            Change::WithoutEffect => "no effect",
+        }
+    }
 }
 
 /// Consecutive options of the help and the documentation.
@@ -61,12 +79,21 @@ impl<S> OptionSpec<S> {
 
     /// False for a view, and for an option that sets another one.
     pub fn owns_its_value(&self) -> bool {
-        matches!(self.change, Change::Running | Change::Start)
+        matches!(self.change, Change::Running | Change::Start | Change::WithoutEffect)
+    }
+
+    /// Whether the help lists it: setting it changes what the program does.
+    pub fn is_in_help(&self) -> bool {
+        matches!(self.change, Change::Running | Change::Start | Change::Through(_))
     }
 
     /// Whether each use on the command line adds to the earlier ones.
     pub(crate) fn is_repeated(&self) -> bool {
         matches!(self.kind, Kind::Value { form: Form::Repeated, .. })
+    }
+
+    fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::Value { form: Form::Secret, .. })
     }
 
     /// Whether it has no value on the command line.
@@ -87,10 +114,17 @@ impl<S> OptionSpec<S> {
     /// Parses a text into the option's field. After an error the field may be partly changed: call
     /// it on a copy.
     pub fn set(&self, settings: &mut S, text: &str) -> Result<(), ValueError> {
-        if text.chars().any(char::is_control) {
+        // A secret is in no line of a log.
+        if !self.is_secret() && text.chars().any(char::is_control) {
             return Err(ValueError::ControlCharacter);
         }
-        self.kind.set(settings, text)
+        match self.kind.set(settings, text) {
+            Err(ValueError::Immutable) if self.change == Change::Fixed => {
+                let (value, reason) = (self.text(settings), self.doc.replace('`', ""));
+                Err(ValueError::Fixed { value, reason })
+            }
+            outcome => outcome,
+        }
     }
 
     /// Describes the expected value, in the operator's terms.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::{Change, Form, Kind, OptionSpec, Section};
+use crate::{Form, Kind, OptionSpec, Section};
 
 /// The description of an option of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ impl OptionText {
 pub fn texts<S: Default>(table: &'static [Section<S>]) -> Vec<OptionText> {
     let defaults = S::default();
     let of_section = |section: &'static Section<S>| {
-        let settable = section.rows.iter().filter(|option| option.change != Change::Never);
+        let settable = section.rows.iter().filter(|option| option.is_in_help());
         settable.map(|option| text(section.title, option, &defaults)).collect::<Vec<_>>()
     };
     table.iter().flat_map(of_section).collect()

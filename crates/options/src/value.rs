@@ -25,6 +25,8 @@ pub enum ValueError {
     ControlCharacter,
     #[error("can't set immutable config")]
     Immutable,
+    #[error("only '{value}' is possible here. {reason}")]
+    Fixed { value: String, reason: String },
     /// The error of a kind that only one program has.
     #[error("{0}")]
     Invalid(&'static str),

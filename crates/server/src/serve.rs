@@ -180,8 +180,8 @@ pub(crate) fn build_state(
     let memory = MemoryTrackers::new(&settings, machine_memory_bytes());
     let (_, store_bytes) = recovered.keyspace.stats(started.unix);
     memory.store.consume(store_bytes as u64);
-    let snapshots =
-        Snapshots::new(Arc::clone(disk), recovered.snapshot_unix_ms, recovered.snapshot_position);
+    let (last_unix_ms, position) = (recovered.snapshot_unix_ms, recovered.snapshot_position);
+    let snapshots = Snapshots::new(Arc::clone(disk), last_unix_ms, position, started.mono);
     let request_kinds = RequestKinds::new(Session::request_names());
     let statements = Arc::new(StatementState::new(recovered.schema.last_change));
     let cql = CqlState::new(Arc::clone(&statements));

@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use crate::resp::{ask, read_reply};
 use fixture::Server;
 
 /// An option and its observable effect.
@@ -93,6 +94,38 @@ fn every_option_has_an_effect() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
+/// Names and aliases of the reference page, with the column that shows when they change.
+fn documented() -> Vec<(String, String)> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/config.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let names = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let names = cells[0].split(", ").map(|name| name.trim_matches('`').to_owned());
+        names.map(|name| (name, cells[3].to_owned())).collect::<Vec<_>>()
+    };
+    rows.flat_map(names).collect()
+}
+
+/// Also where more is changed than a value: passwords, TLS files, how the log is synced.
+#[test]
+fn every_name_takes_the_value_that_it_shows() {
+    let server = Server::start("names", &[], &[]);
+    let mut stream = server.connect("resp");
+    for (name, changes) in documented() {
+        assert_eq!(ask(&mut stream, &["CONFIG", "GET", &name]), "*2");
+        assert_eq!(read_reply(&mut stream), name);
+        let value = read_reply(&mut stream);
+        let reply = ask(&mut stream, &["CONFIG", "SET", &name, &value]);
+        let is_immutable = reply.ends_with("can't set immutable config");
+        assert_eq!(is_immutable, changes == "start", "{name}: {reply}");
+        assert!(is_immutable || reply == "+OK", "{name}: {reply}");
+        assert_eq!(ask(&mut stream, &["CONFIG", "GET", &name]), "*2");
+        read_reply(&mut stream);
+        assert_eq!(read_reply(&mut stream), value, "{name}");
+    }
+}
+
 /// The options in the first column of the reference page, except names read only by Redis tools.
 #[test]
 fn every_option_has_a_row() {
@@ -102,8 +135,15 @@ fn every_option_has_a_row() {
     let documented: BTreeSet<&str> =
         options.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
     let observed: BTreeSet<&str> = rows().map(|row| row.option).collect();
-    // These need a simulated clock: see `simulation::options` and `groups` of the server.
-    let simulated = BTreeSet::from(["hz", "lfu-decay-time", "log-spin-us"]);
+    // These need a simulated clock: see `simulation` of the server.
+    let simulated = BTreeSet::from([
+        "hz",
+        "lfu-decay-time",
+        "log-spin-us",
+        "min-replicas-max-lag",
+        "repl-backlog-size",
+        "replica-serve-stale-data",
+    ]);
     assert_eq!(rows().count(), observed.len(), "an option has two rows");
     assert!(observed.is_disjoint(&simulated));
     assert_eq!(&observed | &simulated, documented);

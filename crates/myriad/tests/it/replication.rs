@@ -97,6 +97,22 @@ fn a_replica_copies_follows_and_continues_after_it_was_killed() {
     assert_eq!(master.info("connected_slaves"), "1");
 }
 
+#[test]
+fn a_master_shows_the_address_that_its_replica_announces() {
+    let [one, other] = ["replication-shown-one", "replication-shown-other"].map(directory);
+    let master = Server::start(&one, &[]);
+    master.ask("SET k v");
+    assert_eq!(master.ask("ROLE"), "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n", "no stream has begun");
+    let announced = ["--replica-announce-ip", "db.example", "--replica-announce-port", "7"];
+    let replica = Server::start(&other, &announced);
+    replica.follow(&master);
+    replica.reach(&master);
+    let role = master.ask("ROLE");
+    assert!(role.contains("$10\r\ndb.example\r\n$1\r\n7\r\n"), "{role}");
+    assert!(master.info("slave0").starts_with("ip=db.example,port=7,"));
+    assert_ne!(master.info("master_repl_offset"), "0");
+}
+
 /// Passes on the first bytes of a master's stream. Returns its port.
 fn start_of_stream(master: &Server, bytes: u64) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

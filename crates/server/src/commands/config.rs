@@ -10,8 +10,8 @@ use super::context::CommandContext;
 use super::fail::Fail;
 use super::help;
 use crate::config::{
-    Changed, Config, Conflict, Reading, Reload, SetError, Settings, find, is_known, is_public,
-    read_again, shown_value,
+    Changed, Config, Conflict, Reading, Reload, SetError, Settings, find, has_effect, is_known,
+    is_public, read_again, shown_value,
 };
 use crate::engine::acl::TooManyUsers;
 use crate::engine::baseline::Baseline;
@@ -133,6 +133,12 @@ pub(crate) fn change_options(
     })?;
     drop(config);
     tracing::info!(options = changed.names().join(" "), "options changed");
+    let without_effect: Vec<&str> =
+        changed.names().iter().copied().filter(|name| !has_effect(name)).collect();
+    if !without_effect.is_empty() {
+        let options = without_effect.join(" ");
+        tracing::info!(options, "these options have no effect: see the reference");
+    }
     Ok(settings)
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use base::time::{MonoNs, UnixMs};
 use base::units::parse_bytes;
 use store::Value;
+use wire::rdb::put_length;
 use wire::resp::Args;
 
 use super::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
@@ -19,6 +20,7 @@ use super::help;
 use super::session::{Session, Wait, WaitReply};
 use crate::config::DebugCommand;
 use crate::engine::glob::Steps;
+use crate::engine::rdb::put_value;
 
 const ADMIN: Flags = Flags::ADMIN.and(Flags::NOSCRIPT).and(Flags::LOADING).and(Flags::STALE);
 
@@ -203,15 +205,11 @@ fn object(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let value = locked.peek(cx.db, key).ok_or(Fail::NoSuchKey)?;
     let encoding = locked.encoding(cx.db, key).ok_or(Fail::NoSuchKey)?;
     let (idle_seconds, _) = locked.access(cx.db, key).ok_or(Fail::NoSuchKey)?;
-    let mut encoded = Vec::new();
-    let (address, serialized_bytes) = match value {
-        Value::String(bytes) => (bytes.as_ptr().addr(), bytes.len()),
-        collection => {
-            cx.spend(collection.len())?;
-            locked.encode_collection(cx.db, key, &mut encoded);
-            (collection_address(collection), encoded.len())
-        }
-    };
+    if !matches!(value, Value::String(_)) {
+        cx.spend(value.len())?;
+        cx.check_more(locked.memory_bytes(cx.db, key).unwrap_or(0))?;
+    }
+    let (address, serialized_bytes) = (address(&value), serialized_bytes(&value));
     let lru = lru_clock(cx.unix(), idle_seconds);
     let line = format!(
         "Value at:{address:#x} refcount:1 encoding:{} serializedlength:{serialized_bytes} \
@@ -222,15 +220,32 @@ fn object(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
-fn collection_address(value: Value<'_>) -> usize {
+/// Bytes of a value in the file that SYNC sends. A time series has no form there, so 0.
+fn serialized_bytes(value: &Value<'_>) -> usize {
+    let mut out = Vec::new();
+    match value {
+        // Without a copy of the string.
+        Value::String(bytes) => {
+            put_length(&mut out, bytes.len() as u64);
+            out.len() + bytes.len()
+        }
+        Value::Series(_) => 0,
+        collection => {
+            put_value(&mut out, collection);
+            out.len()
+        }
+    }
+}
+
+fn address(value: &Value<'_>) -> usize {
     match value {
         Value::String(bytes) => bytes.as_ptr().addr(),
         Value::Hash(hash) => hash.address(),
         Value::List(list) => list.address(),
         Value::Set(set) => set.address(),
         Value::ZSet(zset) => zset.address(),
-        Value::Stream(stream) => std::ptr::from_ref(stream).addr(),
-        Value::Series(series) => std::ptr::from_ref(series).addr(),
+        Value::Stream(stream) => std::ptr::from_ref::<store::types::Stream>(stream).addr(),
+        Value::Series(series) => std::ptr::from_ref::<store::types::Series>(series).addr(),
     }
 }
 

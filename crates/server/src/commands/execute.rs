@@ -31,7 +31,7 @@ use crate::engine::key_usage::Sums;
 use crate::engine::latency::LatencyEvent;
 use crate::engine::monitor_feeds::RequestSource;
 use crate::engine::reactor_state::{ReactorState, is_gated};
-use crate::engine::refusal::LOG_FAILED;
+use crate::engine::refusal::{LOG_FAILED, STALE};
 use crate::engine::replication::Role;
 use crate::engine::reply_reservation::UnsentReply;
 use crate::engine::requests::RequestId;
@@ -387,8 +387,8 @@ impl<'a> ReactorContext<'a> {
         if self.reactor.refuses_old {
             self.check_age(session, entry)?;
         }
-        if self.shared.replication.role() == Role::Copying && !command.flags.has(Flags::LOADING) {
-            return Err(Fail::text(self.shared.replication.incomplete()));
+        if self.shared.replication.role() != Role::Master {
+            self.check_data(command)?;
         }
         if session.is_replica() && !replication::is_of_replicas(command) {
             session.closing = true; // a reply would damage the stream
@@ -420,6 +420,21 @@ impl<'a> ReactorContext<'a> {
             return self.queue(session, entry, args);
         }
         Ok(Admitted::Run(entry))
+    }
+
+    /// Refuses requests for data that is incomplete or, with `replica-serve-stale-data no`, stale.
+    fn check_data(&self, command: &Command) -> Result<(), Fail> {
+        let replication = &self.shared.replication;
+        if replication.role() == Role::Copying && !command.flags.has(Flags::LOADING) {
+            return Err(Fail::text(replication.incomplete()));
+        }
+        // Of a script it is not known what it reads.
+        let may_be_stale =
+            command.flags.has(Flags::STALE) && !command.flags.has(Flags::RUNS_SCRIPT);
+        if !may_be_stale && replication.is_stale(&self.reactor.settings) {
+            return Err(Fail::text(STALE));
+        }
+        Ok(())
     }
 
     fn publishes_key_events(&self) -> bool {

@@ -126,6 +126,7 @@ fn add(cx: &CommandContext<'_>, sketch: &mut Sketch<'_>, elements: Args<'_>) -> 
         known = Some(registers);
     }
     let mut has_changed = false;
+    let sparse_bytes_max = cx.reactor.settings.hll_sparse_bytes_max;
     for element in elements {
         let place = place_of(element);
         if let Some(known) = &mut known {
@@ -135,7 +136,7 @@ fn add(cx: &CommandContext<'_>, sketch: &mut Sketch<'_>, elements: Args<'_>) -> 
             known[place.register] = place.rank;
         }
         cx.spend(SKETCH_CHANGE_COST)?;
-        has_changed |= sketch.raise(place)?;
+        has_changed |= sketch.raise(place, sparse_bytes_max)?;
     }
     Ok(has_changed)
 }
@@ -210,9 +211,10 @@ fn pfmerge(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     if is_dense {
         merged.unpack()?;
     }
+    let sparse_bytes_max = cx.reactor.settings.hll_sparse_bytes_max;
     for register in (0..REGISTERS).filter(|at| registers[*at] > known[*at]) {
         cx.spend(SKETCH_CHANGE_COST)?;
-        merged.raise(hash::Place { register, rank: registers[register] })?;
+        merged.raise(hash::Place { register, rank: registers[register] }, sparse_bytes_max)?;
     }
     merged.forget_count();
     store(cx, key, &merged)?;

@@ -39,7 +39,7 @@ const SYNCS: Flags = Flags::ADMIN
     .and(Flags::WAITS);
 
 /// What a client has announced by REPLCONF.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is announced on its own")]
 pub(crate) struct ReplicaOptions {
     /// It requests a file without the changes that follow.
@@ -64,6 +64,8 @@ pub(crate) struct ReplicaOptions {
     peer: u16,
     /// It knows the number of this server.
     knows_server: bool,
+    /// The host at which clients reach it, instead of the address of the connection.
+    announced_host: Option<Box<str>>,
     /// The port on which it serves clients; 0: unknown.
     port: u16,
     /// Names the process, in all its connections.
@@ -141,9 +143,9 @@ pub(crate) const PSYNC: Command = Command {
 fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     check_pushes(cx)?;
     let offset = integer(args.get(2))?;
-    let options = cx.session.details.rare_if_set().map(|rare| rare.replica).unwrap_or_default();
+    let options = announced(cx);
     if options.reads_stream {
-        return psync_stream(cx, args, offset, options);
+        return psync_stream(cx, args, offset, &options);
     }
     transfer(cx)?;
     let position = cx.shared.log.durable().0;
@@ -152,11 +154,15 @@ fn psync(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     Ok(())
 }
 
+fn announced(cx: &mut CommandContext<'_>) -> ReplicaOptions {
+    cx.session.details.rare_if_set().map(|rare| rare.replica.clone()).unwrap_or_default()
+}
+
 fn psync_stream(
     cx: &mut CommandContext<'_>,
     args: Args<'_>,
     offset: i64,
-    options: ReplicaOptions,
+    options: &ReplicaOptions,
 ) -> Done {
     let id = EpochId::try_from(args.get(1)).ok();
     let is_hand_over = match args.try_get(3) {
@@ -222,7 +228,7 @@ fn promote(cx: &mut CommandContext<'_>, promoter: Promoter) -> Result<bool, Fail
 fn stream(
     cx: &mut CommandContext<'_>,
     request: Request,
-    options: ReplicaOptions,
+    options: &ReplicaOptions,
     is_hand_over: bool,
 ) -> Done {
     let shared = cx.shared;
@@ -233,7 +239,7 @@ fn stream(
     role_change::ensure_epoch(shared, &mut cx.locked, id)?;
     // Before the thread that makes the stream notes that the replica is online.
     if !options.is_archive && options.peer == 0 {
-        add_replica(cx, &options);
+        add_replica(cx, options);
     }
     let is_local = cx.session.details.remote.is_local();
     let (reader, format) = (options.reader(), options.format(is_local));
@@ -263,6 +269,7 @@ fn note_receiver(cx: &mut CommandContext<'_>) {
 fn add_replica(cx: &CommandContext<'_>, options: &ReplicaOptions) {
     let replica = Replica {
         address: cx.session.details.remote,
+        announced_host: options.announced_host.clone(),
         port: options.port,
         run_id: options.run_id,
         program: options.program,
@@ -279,8 +286,8 @@ fn add_replica(cx: &CommandContext<'_>, options: &ReplicaOptions) {
 }
 
 fn change_replicas(cx: &CommandContext<'_>, change: impl FnOnce(&mut BTreeMap<ConnId, Replica>)) {
-    let needed = cx.reactor.settings.min_replicas_to_write;
-    cx.shared.replication.change_replicas(needed, cx.now.mono, change);
+    let rules = cx.reactor.settings.replica_rules();
+    cx.shared.replication.change_replicas(rules, cx.now.mono, change);
 }
 
 /// Notes up to where a replica has the stream on disk, and wakes the reactors that wait for it.
@@ -312,7 +319,7 @@ pub(super) fn is_of_replicas(command: &Command) -> bool {
 
 /// Starts the file. The thread that makes it also sends the header in front of it.
 fn transfer(cx: &mut CommandContext<'_>) -> Done {
-    let options = cx.session.details.rare_if_set().map(|rare| rare.replica).unwrap_or_default();
+    let options = announced(cx);
     if !options.rdb_only {
         return Err(Fail::text(
             "ERR the changes after an RDB file are sent only to servers of this kind; a client that \
@@ -427,7 +434,9 @@ fn replconf(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         } else if is_option(option, "version") {
             // Other text is of a program of another kind, and only shown.
             replica.program = ProgramVersion::parse(value).unwrap_or_default();
-        } else if !is_option(option, "ip-address") {
+        } else if is_option(option, "ip-address") {
+            replica.announced_host = announced_host(value)?;
+        } else {
             return Err(Fail::quoting("ERR Unrecognized REPLCONF option: ", option, ""));
         }
         at += 2;
@@ -444,6 +453,16 @@ pub(super) fn number_of_server(word: &[u8]) -> Result<u16, Fail> {
     let number = parse_i64_strict(word).and_then(|number| u16::try_from(number).ok());
     let number = number.filter(|number| *number != 0);
     number.ok_or(Fail::text("ERR invalid server-id: a number from 1 to 65535 is required"))
+}
+
+/// `None`: the address of the connection.
+fn announced_host(word: &[u8]) -> Result<Option<Box<str>>, Fail> {
+    if word.is_empty() {
+        return Ok(None);
+    }
+    let host = std::str::from_utf8(word).ok().filter(|host| is_host(host));
+    let error = Fail::text("ERR invalid ip-address: an address or the name of a host is required");
+    host.map(|host| Some(host.into())).ok_or(error)
 }
 
 /// The permanent identity of a replica.
@@ -493,7 +512,7 @@ pub(crate) const ROLE: Command = Command {
 #[expect(clippy::unnecessary_wraps, reason = "every command returns Done")]
 fn role(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let replication = &cx.shared.replication;
-    let position = i64::try_from(replication.position(&cx.shared.log)).unwrap_or(i64::MAX);
+    let position = i64::try_from(replication.shown_position(&cx.shared.log)).unwrap_or(i64::MAX);
     let link = replication.link().clone();
     match link.source {
         Some(master) => role_of_replica(&mut cx.reply, &master, link.state, position),
@@ -608,7 +627,7 @@ fn reinstate(cx: &CommandContext<'_>) {
 /// A replica, whose newest epoch is `id`, replaces this server as the master. The reply is the
 /// position up to which writes were confirmed.
 fn replace(cx: &mut CommandContext<'_>, id: &[u8]) -> Done {
-    let options = cx.session.details.rare_if_set().map(|rare| rare.replica).unwrap_or_default();
+    let options = announced(cx);
     let own = cx.shared.identity.run_id.as_bytes();
     if options.run_id.is_some_and(|run_id| run_id[..] == *own) {
         return Err(Fail::text("ERR a server cannot replace itself"));

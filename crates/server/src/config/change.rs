@@ -263,7 +263,13 @@ mod tests {
         assert_eq!(names(&["HZ", "hz", "MaxMemory", "h*z"]), ["HZ", "MaxMemory"]);
         assert_eq!(
             names(&["MAXMEM*"]),
-            ["maxmemory", "maxmemory-policy", "maxmemory-samples", "maxmemory-clients"]
+            [
+                "maxmemory",
+                "maxmemory-policy",
+                "maxmemory-samples",
+                "maxmemory-clients",
+                "maxmemory-eviction-tenacity"
+            ]
         );
         assert_eq!(
             names(&["maxmemory", "*-policy", "m?xmemory"]),
@@ -361,7 +367,117 @@ mod tests {
         assert_eq!(set(&mut config, &["appendfsync", "no"]).unwrap().names(), ["durability"]);
         assert_eq!(config.settings().durability, Durability::Never);
         assert_eq!(set(&mut config, &["save", "", "appendonly", "yes"]).unwrap().names(), [""; 0]);
-        assert!(set(&mut config, &["appendonly", "no"]).unwrap_err().ends_with("immutable config"));
+        assert_eq!(
+            set(&mut config, &["appendonly", "no"]).unwrap_err(),
+            "CONFIG SET failed (possibly related to argument 'appendonly') - only 'yes' is possible \
+             here. Every write is logged: see durability."
+        );
+    }
+
+    /// Other values of some option.
+    const VALUES: &[&str] =
+        &["no", "yes", "1", "2", "7", "50", "7mb", "a", "pubsub 1 1 1", "Kg", "900 1", "300 10"];
+
+    /// Values of an option that are not the current one.
+    fn other_values(option: &OptionSpec, current: &str) -> Vec<&'static str> {
+        let words = match option.kind {
+            options::Kind::Choice { words, .. } => words,
+            _ => VALUES,
+        };
+        words.iter().copied().filter(|value| !current.eq_ignore_ascii_case(value)).collect()
+    }
+
+    /// Sets one option of the defaults. Returns its value after that.
+    fn set_one(name: &'static str, value: &str) -> Result<String, String> {
+        let mut config = Config::default();
+        config.loaded.settings.tls_ca_cert_file = PathBuf::from("ca.pem");
+        set(&mut config, &[name, value])?;
+        Ok(config.get(&[name.as_bytes()])[0].1.clone())
+    }
+
+    #[test]
+    fn every_name_takes_what_it_shows() {
+        let config = Config::default();
+        for option in rows() {
+            let shown = option.text(config.settings());
+            for name in option.names() {
+                let expected = match option.change {
+                    Change::Start => {
+                        Err(refused(name.as_bytes(), "can't set immutable config".to_owned())
+                            .to_string())
+                    }
+                    _ => Ok(shown.clone()),
+                };
+                assert_eq!(set_one(name, &shown), expected, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_name_shows_what_it_has_taken_or_gives_a_reason() {
+        let config = Config::default();
+        for option in rows() {
+            let shown = option.text(config.settings());
+            for name in option.names() {
+                let tried: Vec<_> = other_values(option, &shown)
+                    .into_iter()
+                    .map(|value| set_one(name, value))
+                    .collect();
+                let takes_another = || tried.iter().flatten().any(|value| *value != shown);
+                let ends_with = |end: &str| {
+                    tried.iter().all(|one| one.as_ref().is_err_and(|error| error.ends_with(end)))
+                };
+                match option.change {
+                    Change::Running | Change::WithoutEffect | Change::Through(_) => {
+                        assert!(takes_another(), "{name}: {tried:?}");
+                    }
+                    Change::Start | Change::Never => {
+                        assert!(ends_with("can't set immutable config"), "{name}: {tried:?}");
+                    }
+                    Change::Fixed => {
+                        let reason = option.doc.replace('`', "");
+                        assert!(
+                            ends_with(&format!("only '{shown}' is possible here. {reason}")),
+                            "{name}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn names_without_effect_refuse_what_redis_refuses() {
+        for (name, value, expected) in [
+            (
+                "repl-ping-replica-period",
+                "0",
+                "argument must be between 1 and 2147483647 inclusive",
+            ),
+            (
+                "repl-backlog-ttl",
+                "-1",
+                "argument must be between 0 and 9223372036854775807 inclusive",
+            ),
+            ("list-compress-depth", "-1", "argument must be between 0 and 2147483647 inclusive"),
+            ("active-defrag-cycle-max", "100", "argument must be between 1 and 99 inclusive"),
+            ("maxmemory-eviction-tenacity", "101", "argument must be between 0 and 100 inclusive"),
+            ("auto-aof-rewrite-min-size", "-1", "argument must be a memory value"),
+            ("lazyfree-lazy-expire", "x", "argument must be 'yes' or 'no'"),
+            (
+                "repl-diskless-load",
+                "x",
+                "argument(s) must be one of the following: disabled, on-empty-db, swapdb",
+            ),
+            (
+                "sanitize-dump-payload",
+                "x",
+                "argument(s) must be one of the following: no, yes, clients",
+            ),
+        ] {
+            let error = set_one(name, value).unwrap_err();
+            assert!(error.ends_with(&format!(" - {expected}")), "{name}: {error}");
+        }
     }
 
     #[test]
@@ -369,7 +485,9 @@ mod tests {
         let mut config = Config::default();
         assert!(matches!(config.set(&[(b"\xff", b"1")]), Err(SetError::Unknown(_))));
         assert!(config.set(&[(b"requirepass", b"\xff")]).is_err());
-        assert!(config.set(&[(b"requirepass", b"a\nb")]).is_err());
+        assert!(config.set(&[(b"masteruser", b"a\nb")]).is_err());
+        assert!(config.set(&[(b"requirepass", b"a\0\nb")]).is_ok());
+        assert_eq!(config.settings().requirepass.0, "a\0\nb");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use options::{ConfigError, Environment, Loaded, Source, variable};
+use options::{Change, ConfigError, Environment, Loaded, Source, variable};
 
 use super::file::toml_value;
 use super::{Config, OPTIONS, OptionSpec, Settings, is_secret, rows};
@@ -49,7 +49,8 @@ impl Config {
             Source::Environment { name } => format!("{}, ", variable(name)),
             _ => String::new(),
         };
-        format!("{} = {value} # {line}default {default}", option.name)
+        let note = if option.change == Change::WithoutEffect { ", without effect" } else { "" };
+        format!("{} = {value} # {line}default {default}{note}", option.name)
     }
 }
 
@@ -90,12 +91,13 @@ mod tests {
         check(
             "right",
             "hz = 10\nappendfsync = \"no\"\n\nmaxmemory = \"1gb\"\nrequirepass = \"hunter2\"\n\
-             resp = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\n",
+             resp = [\"127.0.0.1:1\", \"127.0.0.1:2\"]\nlist-compress-depth = 1\n",
             Ok(&[
                 "resp = [\"127.0.0.1:1\", \"127.0.0.1:2\"] # line 6, default \"127.0.0.1:6379\"",
                 "requirepass = (hidden) # line 5, default \"\"",
                 "durability = \"never\" # line 2, default \"always\"",
                 "maxmemory = \"1gb\" # line 4, default 0",
+                "list-compress-depth = 1 # line 7, default 0, without effect",
             ]),
         );
     }
@@ -128,7 +130,8 @@ mod tests {
                 "1: timeout: argument must be between 0 and 2147483647 inclusive (seconds, 0 to \
                  2147483647)",
                 "MYRIAD_HZ: argument couldn't be parsed into an integer (number, 1 to 500)",
-                "MYRIAD_PORT: read-only. The port of the first address in `resp`.",
+                "MYRIAD_PORT: only '6379' is possible here. The port of the first address in resp, \
+                 which is set at the start.",
             ]),
         );
     }

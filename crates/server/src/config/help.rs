@@ -34,7 +34,10 @@ pub fn markdown() -> String {
          - Bytes are written `1048576`, `64kb`, `512mb`, `2gb` (1024) or `1k`, `1m`, `1g` (1000).\n\
          - A switch is `yes` or `no`; the file and the command line accept `true` and `false` as well.\n\
          - Changes: *running* options change at once by CONFIG SET; *start* options only by a restart;\n\
-         \u{20} *never* options are read-only, but setting one to its current value is accepted.\n\
+         \u{20} *never* options are read-only, but setting one to its current value is accepted. Names of\n\
+         \u{20} Redis that it can set, and this server cannot, are *fixed*: the error of any other value has the\n\
+         \u{20} reason. Names with *no effect* take the values of Redis, and show them again, because tools set\n\
+         \u{20} them: they change nothing, for the reason given.\n\
          \n\
          `myriad config check FILE` prints every error of a file and of variables, or the values that\n\
          differ from the defaults. SIGHUP makes the server read the file again: it takes the options\n\
@@ -51,7 +54,6 @@ pub fn markdown() -> String {
 mod tests {
     use super::*;
     use crate::config::{OptionSpec, rows};
-    use options::Change;
 
     #[test]
     fn the_document_is_up_to_date() {
@@ -84,7 +86,7 @@ mod tests {
         let text = help();
         for option in rows() {
             let given = text.contains(&format!("\n  --{} <", option.name));
-            assert_eq!(given, option.change != Change::Never, "{}", option.name);
+            assert_eq!(given, option.is_in_help(), "{}", option.name);
         }
         for line in text.lines().filter(|line| line.starts_with("      ")) {
             assert!(line.chars().count() <= 88, "{line}");

@@ -3,6 +3,7 @@
 //!
 //! Order of precedence: CONFIG SET, command line, environment, file, default.
 
+mod accepted;
 mod change;
 mod effective;
 mod experiments;
@@ -24,6 +25,7 @@ pub use options::{
 };
 use options::{CommandLine, Loaded};
 
+pub use accepted::Accepted;
 pub use change::{Changed, RewriteError, SetError};
 pub(crate) use effective::shown_value;
 pub use experiments::Experiments;
@@ -38,10 +40,10 @@ pub(crate) use reload::{Reading, Reload, read_again};
 pub use settings::{
     AclPubsubDefault, CollectorUrl, CqlAuthenticator, CqlAuthorizer, DATABASES, DebugCommand,
     Durability, FileMode, LogFormat, LogLevel, MasterAddress, MaxmemoryPolicy, OutputLimit,
-    OutputLimits, Password, Placement, ReplicaOf, Settings, TlsAuthClients, TlsAuthClientsUser,
-    TlsProtocols,
+    OutputLimits, Password, Placement, ReplicaOf, SavePoint, SavePoints, Settings, TlsAuthClients,
+    TlsAuthClientsUser, TlsProtocols,
 };
-pub(crate) use settings::{Authority, Endpoint, Place};
+pub(crate) use settings::{Authority, Endpoint, Place, ReplicaRules};
 pub use table::OPTIONS;
 pub use trackers::{MemoryTrackers, machine_memory_bytes};
 
@@ -91,6 +93,11 @@ pub fn find(name: &str) -> Option<&'static OptionSpec> {
 /// Whether the value of an option is a password, which is shown nowhere.
 pub(crate) fn is_secret(option: &OptionSpec) -> bool {
     matches!(option.kind, options::Kind::Value { form: options::Form::Secret, .. })
+}
+
+/// Whether setting an option changes what the server does.
+pub(crate) fn has_effect(name: &str) -> bool {
+    find(name).is_none_or(|option| option.change != Change::WithoutEffect)
 }
 
 /// Whether an option has this name.
@@ -185,7 +192,11 @@ mod tests {
                 "durability = \"always\"\nappendfsync = \"no\"\n",
                 "m.toml:2: appendfsync: already set in line 1",
             ),
-            ("port = 7000", "m.toml:1: port: read-only. The port of the first address in `resp`."),
+            (
+                "port = 7000",
+                "m.toml:1: port: only '6379' is possible here. The port of the first address in resp, \
+                 which is set at the start.",
+            ),
         ] {
             assert_eq!(from_text(text).unwrap_err(), expected);
         }

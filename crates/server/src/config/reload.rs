@@ -41,7 +41,7 @@ impl Config {
             let differs = wanted != option.text(self.settings());
             let is_new = wanted != option.text(&self.read);
             match option.change {
-                Change::Running if is_new => {
+                Change::Running | Change::WithoutEffect if is_new => {
                     if differs {
                         option
                             .set(&mut next.settings, &wanted)

@@ -8,12 +8,14 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use base::units::{GIB, Limit, MIB};
 use binlog::SyncPolicy;
 use options::{Conflict, choice, settings};
 use reactor::{Limits, SOCKET_PATH_BYTES_MAX};
 
+use super::accepted::Accepted;
 use super::experiments::Experiments;
 use super::internals::Internals;
 use super::key_events::KeyEvents;
@@ -335,6 +337,37 @@ impl FileMode {
     }
 }
 
+/// How the replicas of a master count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReplicaRules {
+    /// Confirmations that a write needs.
+    pub(crate) needed: usize,
+    /// A replica that has been silent for longer does not count as available.
+    pub(crate) silence_ns_max: u64,
+}
+
+/// When to take a snapshot: after `seconds` since the last one, if there were `changes`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SavePoint {
+    pub seconds: u64,
+    pub changes: u64,
+}
+
+/// Pairs, any of which is enough. Empty: see `snapshot-log-bytes`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SavePoints(pub Vec<SavePoint>);
+
+impl SavePoints {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    // Source: Redis 7.2 `server.c`, `serverCron`
+    pub(crate) fn is_due(&self, age_s: u64, changes: u64) -> bool {
+        self.0.iter().any(|point| changes >= point.changes && age_s > point.seconds)
+    }
+}
+
 /// When to close a connection whose peer does not read its replies. Zero: no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OutputLimit {
@@ -415,17 +448,29 @@ settings! {
         masterauth: Password = Password::default(),
         /// Read by Sentinel: the lowest is promoted first; zero: never.
         replica_priority: usize = 100,
+        /// Read by Sentinel.
+        replica_announced: bool = true,
+        /// Empty: the address from which the replica connects.
+        replica_announce_ip: String = String::new(),
+        /// Zero: that of the first address for the Redis protocol.
+        replica_announce_port: u16 = 0,
+        replica_serve_stale_data: bool = true,
+        repl_timeout_s: u64 = 60,
         /// Zero: none.
         server_id: u16 = 0,
         hub: bool = false,
         durability: Durability = Durability::Always,
         durability_interval_ms: u64 = 1_000,
         min_replicas_to_write: usize = 0,
+        /// Zero: no limit.
+        min_replicas_max_lag_s: u64 = 10,
+        repl_backlog_bytes: u64 = MIB,
         /// Zero: never.
         log_spin_us: u64 = 250,
         log_segment_bytes: u64 = 64 * MIB,
         /// Zero: only on request.
         snapshot_log_bytes: u64 = GIB,
+        save: SavePoints = SavePoints::default(),
         /// Zero: no limit.
         maxmemory_bytes: u64 = 0,
         maxmemory_policy: MaxmemoryPolicy = MaxmemoryPolicy::Noeviction,
@@ -453,6 +498,8 @@ settings! {
         hash_max_listpack_value_bytes: usize = 64,
         /// Positive: entries per node. -1 to -5: 4, 8, 16, 32, 64 KiB per node.
         list_max_listpack_size: i64 = -2,
+        /// HyperLogLogs.
+        hll_sparse_bytes_max: usize = 3_000,
         set_max_intset_entries: usize = 512,
         set_max_listpack_entries: usize = 128,
         set_max_listpack_value_bytes: usize = 64,
@@ -493,6 +540,7 @@ settings! {
         otlp_endpoint: OtlpEndpoint = OtlpEndpoint::default(),
         /// Empty: standard error.
         log_file: PathBuf = PathBuf::new(),
+        accepted: Accepted = Accepted::default(),
         internals: Internals = Internals::default(),
         experiments: Experiments = Experiments::default(),
     }
@@ -519,10 +567,27 @@ impl Settings {
         match self.durability {
             Durability::Always | Durability::Replicated => SyncPolicy::Always,
             Durability::Interval => {
-                SyncPolicy::Interval(std::time::Duration::from_millis(self.durability_interval_ms))
+                SyncPolicy::Interval(Duration::from_millis(self.durability_interval_ms))
             }
             Durability::Never => SyncPolicy::Never,
         }
+    }
+
+    /// How replicas count.
+    pub(crate) fn replica_rules(&self) -> ReplicaRules {
+        const S: u64 = 1_000_000_000;
+        ReplicaRules {
+            needed: self.min_replicas_to_write,
+            silence_ns_max: match self.min_replicas_max_lag_s {
+                0 => u64::MAX,
+                lag_s => lag_s.saturating_mul(S),
+            },
+        }
+    }
+
+    /// Silence after which one end of a replication connection takes the other one for dead.
+    pub(crate) fn repl_timeout(&self) -> Duration {
+        Duration::from_secs(self.repl_timeout_s)
     }
 
     /// Number of replicas that must be connected for a write of this durability.
@@ -608,12 +673,13 @@ impl Settings {
     }
 
     fn validate_nodes(&self) -> Result<(), Conflict> {
-        let host = &self.cluster_announce_ip;
-        if !host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-_".contains(&byte)) {
-            return Err(Conflict::new(
-                "cluster-announce-ip",
-                "an address or a host name is required",
-            ));
+        for (option, host) in [
+            ("cluster-announce-ip", &self.cluster_announce_ip),
+            ("replica-announce-ip", &self.replica_announce_ip),
+        ] {
+            if !is_host(host) {
+                return Err(Conflict::new(option, "an address or a host name is required"));
+            }
         }
         if !self.cluster_view {
             return Ok(());
@@ -788,6 +854,11 @@ impl Settings {
         }
         Ok(())
     }
+}
+
+/// Whether the text is an IP address, a host name, or empty.
+fn is_host(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".:-_".contains(&byte))
 }
 
 /// The address of a reactor's own port: the ports after that of the listener, in order.

@@ -9,6 +9,7 @@ use options::Change::{Running, Start};
 use options::{Unit, field, number, option, value, with_aliases, word};
 
 use super::OptionSpec;
+use super::accepted::ACCEPTED;
 #[cfg(feature = "experiments")]
 use super::experiments::{ProcessorSource, ReplyPath};
 use super::settings::{
@@ -20,16 +21,16 @@ use super::values::{OUTPUT_LIMITS, PERCENTILES, addresses};
 use super::views::VIEWS;
 
 /// Redis stores many counts in an `int`.
-const INT_MAX: usize = i32::MAX as usize;
+pub(super) const INT_MAX: usize = i32::MAX as usize;
 /// Maximum of the integer type in which byte limits are kept and compared.
-const BYTES_MAX: u64 = i64::MAX as u64;
+pub(super) const BYTES_MAX: u64 = i64::MAX as u64;
 const SECONDS_MAX: u64 = i32::MAX as u64;
 const DAY_MS: u64 = 24 * 60 * 60 * 1_000;
 
-const NUMBER: Unit = Unit::Of("number");
+pub(super) const NUMBER: Unit = Unit::Of("number");
 const MINUTES: Unit = Unit::Of("minutes");
-const SECONDS: Unit = Unit::Of("seconds");
-const MS: Unit = Unit::Of("milliseconds");
+pub(super) const SECONDS: Unit = Unit::Of("seconds");
+pub(super) const MS: Unit = Unit::Of("milliseconds");
 const US: Unit = Unit::Of("microseconds");
 
 type Section = options::Section<Settings>;
@@ -44,6 +45,7 @@ pub static OPTIONS: &[Section] = &[
     Section { title: "Expiry", rows: EXPIRY },
     Section { title: "Logging and insight", rows: INSIGHT },
     Section { title: "Names that Redis tools read", rows: VIEWS },
+    Section { title: "Names without effect that Redis tools set", rows: ACCEPTED },
     // Measures alternative designs and single layers.
     #[cfg(any(test, feature = "experiments"))]
     Section { title: EXPERIMENTS_TITLE, rows: EXPERIMENTS },
@@ -124,6 +126,16 @@ const SERVER: &[OptionSpec] = &[
         "Password by which a replica logs in to its master; empty: it does not log in."),
     with_aliases(&["slave-priority"], option("replica-priority", number!(NUMBER, 0, INT_MAX, replica_priority), Running,
         "Rank of this server when Sentinel chooses a new master among replicas: the lowest is preferred. 0: never.")),
+    option("replica-announced", field!(YesNo, replica_announced), Running,
+        "Whether Sentinel shows this replica to clients; it reads `replica_announced` in INFO."),
+    with_aliases(&["slave-announce-ip"], option("replica-announce-ip", value!(Text, "text", replica_announce_ip), Running,
+        "Host that a replica announces to its master for INFO, ROLE, Sentinel and FAILOVER, if there is address translation between them; empty: the address from which it connects. A change applies to the next connection.")),
+    with_aliases(&["slave-announce-port"], option("replica-announce-port", number!(NUMBER, 0, u16::MAX, replica_announce_port), Running,
+        "Port that a replica announces in the same way; 0: that of the first address in `resp`, or in `resp-tls` with `tls-replication`.")),
+    with_aliases(&["slave-serve-stale-data"], option("replica-serve-stale-data", field!(YesNo, replica_serve_stale_data), Running,
+        "Whether a replica without a connection to its master answers requests for data. With no they get MASTERDOWN (CQL: Overloaded), also scripts that have the flag allow-stale.")),
+    option("repl-timeout", number!(SECONDS, 1, INT_MAX as u64, repl_timeout_s), Running,
+        "Seconds of silence after which a replica connects again, and in which a replica or another receiver of RDB files must read something. A replica uses a change for its next connection."),
     option("server-id", number!(NUMBER, 0, u16::MAX as usize, server_id), Start,
         "Number of this server among masters that receive each other's writes (HUB), different in each; 0: it is in no such group, and keys have no versions. A data directory keeps its number."),
     option("hub", field!(YesNo, hub), Start,
@@ -146,10 +158,16 @@ const DURABILITY: &[OptionSpec] = &[
         "If `durability` is interval: milliseconds between two syncs. A machine crash can lose the writes of that period."),
     with_aliases(&["min-slaves-to-write"], option("min-replicas-to-write", number!(NUMBER, 0, 64, min_replicas_to_write), Running,
         "Replicas that must be connected, or writes are refused. With `durability` replicated, also the number of replicas on whose disks a write must be before the reply is sent: at least 1.")),
+    with_aliases(&["min-slaves-max-lag"], option("min-replicas-max-lag", number!(SECONDS, 0, INT_MAX as u64, min_replicas_max_lag_s), Running,
+        "Seconds without acknowledgment after which a replica does not count as connected for `min-replicas-to-write`; replicas acknowledge each second. 0: no limit.")),
+    option("repl-backlog-size", number!(Unit::Bytes, 1, BYTES_MAX, repl_backlog_bytes), Running,
+        "Bytes of the log that a server with replicas keeps after a snapshot, so that a replica that was disconnected continues without a copy. Whole files of `log-segment-bytes` are kept."),
     option("log-spin-us", number!(US, 0, 10_000, log_spin_us), Running,
         "Microseconds for which a reactor whose replies wait for the log polls instead of sleeping, as long as the disk usually completes a sync within that time. On an idle machine this reduces latency at the cost of CPU time. 0: never."),
     option("log-segment-bytes", number!(Unit::Bytes, 64 * KIB, 4 * GIB, log_segment_bytes), Start,
         "Size of one file of the log, a multiple of 4096. Files are preallocated, and recycled after a snapshot. A larger record gets a separate file."),
+    option("save", value!(Text, "SECONDS CHANGES ...", save), Running,
+        "Takes a snapshot when SECONDS have passed since the last one and there were at least CHANGES; several pairs are possible. Empty: only by `snapshot-log-bytes`. Writes are on disk by `durability` in either case."),
     option("snapshot-log-bytes", number!(Unit::Bytes, 0, BYTES_MAX, snapshot_log_bytes), Running,
         "Log growth since the last snapshot that triggers the next one. It bounds the disk space of the log and the time of a restart. 0: snapshots are taken only on request."),
 ];
@@ -204,6 +222,8 @@ const LIMITS: &[OptionSpec] = &[
 
 #[rustfmt::skip]
 const ENCODINGS: &[OptionSpec] = &[
+    option("hll-sparse-max-bytes", number!(Unit::Bytes, 0, BYTES_MAX, hll_sparse_bytes_max), Running,
+        "Size in bytes above which a sparse HyperLogLog becomes dense (12 KiB). Above 16000 nothing is saved, and PFADD is slower."),
     with_aliases(&["hash-max-ziplist-entries"], option("hash-max-listpack-entries", number!(NUMBER, 0, INT_MAX, hash_max_listpack_entries), Running,
         "Maximum number of fields of a hash that is stored in one compact block.")),
     with_aliases(&["hash-max-ziplist-value"], option("hash-max-listpack-value", number!(NUMBER, 0, INT_MAX, hash_max_listpack_value_bytes), Running,
@@ -358,7 +378,8 @@ mod tests {
                 option.set(&mut settings, &text).unwrap();
                 assert_eq!(settings, Settings::default(), "{}", option.name);
             }
-            assert!(owner(option).owns_its_value() || option.change == Change::Never);
+            let is_view = matches!(option.change, Change::Never | Change::Fixed);
+            assert!(owner(option).owns_its_value() || is_view, "{}", option.name);
         }
     }
 
@@ -367,8 +388,9 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len(), 99);
-        assert!(VIEWS.iter().all(|row| !matches!(row.change, Change::Running | Change::Start)));
+        assert_eq!(plain.sum::<usize>() - VIEWS.len() - ACCEPTED.len(), 108);
+        assert!(VIEWS.iter().all(|row| !row.owns_its_value()));
+        assert!(ACCEPTED.iter().all(|row| row.change == Change::WithoutEffect));
     }
 
     #[test]
@@ -423,6 +445,7 @@ mod tests {
             "Kg",
             "host 1",
             "http://host:1",
+            "900 1",
         ];
         let words = match &option.kind {
             Kind::Choice { words, .. } => words,

@@ -7,7 +7,8 @@ use options::{Form, Kind, Value, ValueError};
 
 use super::key_events::KeyEvents;
 use super::settings::{
-    FileMode, MasterAddress, OtlpEndpoint, OutputLimit, OutputLimits, Password, ReplicaOf, Settings,
+    FileMode, MasterAddress, OtlpEndpoint, OutputLimit, OutputLimits, Password, ReplicaOf,
+    SavePoint, SavePoints, Settings,
 };
 
 const NOT_ADDRESSES: ValueError =
@@ -106,6 +107,30 @@ impl Value for OtlpEndpoint {
 
     fn text(&self) -> String {
         self.0.as_ref().map_or_else(String::new, ToString::to_string)
+    }
+}
+
+/// Source: Redis 7.2 `config.c`, `setConfigSaveOption`
+impl Value for SavePoints {
+    fn read(text: &str) -> Result<SavePoints, ValueError> {
+        const ERROR: ValueError = ValueError::Invalid("Invalid save parameters");
+        const POINTS_MAX: usize = 64;
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let (pairs, rest) = words.as_chunks::<2>();
+        if !rest.is_empty() || pairs.len() > POINTS_MAX {
+            return Err(ERROR);
+        }
+        let number = |word: &str| word.parse::<u32>().map(u64::from).map_err(|_| ERROR);
+        let point = |[seconds, changes]: &[&str; 2]| {
+            let seconds = number(seconds).ok().filter(|seconds| *seconds > 0).ok_or(ERROR)?;
+            Ok(SavePoint { seconds, changes: number(changes)? })
+        };
+        pairs.iter().map(point).collect::<Result<_, _>>().map(SavePoints)
+    }
+
+    fn text(&self) -> String {
+        let pair = |point: &SavePoint| format!("{} {}", point.seconds, point.changes);
+        self.0.iter().map(pair).collect::<Vec<_>>().join(" ")
     }
 }
 
@@ -347,10 +372,18 @@ mod tests {
     #[test]
     fn a_view_accepts_only_what_it_shows() {
         check("appendonly", "yes", Ok("yes"));
-        check("appendonly", "no", Err("can't set immutable config"));
+        check(
+            "appendonly",
+            "no",
+            Err("only 'yes' is possible here. Every write is logged: see durability."),
+        );
         check("save", "", Ok(""));
-        check("save", "900 1", Err("can't set immutable config"));
+        check("save", "3600 1  300 100", Ok("3600 1 300 100"));
+        for text in ["900", "0 1", "900 -1", "abc", "1 2 3"] {
+            check("save", text, Err("Invalid save parameters"));
+        }
         check("port", "6379", Ok("6379"));
+        check("databases", "17", Err("can't set immutable config"));
     }
 
     proptest! {

@@ -1,30 +1,47 @@
 //! Names that Redis tools read by CONFIG GET. Each shows a constant or a value computed from other
 //! options. These names are not options: setting one is rejected unless it already has the value.
-//! `appendfsync` and `loglevel` set the option that they translate.
+//! `appendfsync`, `loglevel` and `shutdown-timeout` set the option that they translate.
+//! [`super::accepted`] has the names whose values are kept.
 
-use options::{Change, Kind, option, with_aliases};
+use options::{Change, Kind, Unit, option, with_aliases};
 
 use super::OptionSpec;
 use super::settings::{DATABASES, Durability, LogLevel, Settings};
 
-/// A row that shows the result of `show`.
+/// A row that shows the result of `show`, and that Redis cannot set either.
 const fn view(name: &'static str, show: fn(&Settings) -> String, doc: &'static str) -> OptionSpec {
     option(name, Kind::View { show }, Change::Never, doc)
 }
 
-/// A row that shows a constant.
-macro_rules! fixed {
+/// A row that shows the result of `show`. Redis can set it: clients read `doc` as the reason why
+/// this server cannot.
+const fn refused(
+    name: &'static str,
+    show: fn(&Settings) -> String,
+    doc: &'static str,
+) -> OptionSpec {
+    option(name, Kind::View { show }, Change::Fixed, doc)
+}
+
+/// A view that shows a constant.
+macro_rules! constant {
     ($name:literal, $shown:literal, $doc:expr) => {
         view($name, |_| $shown.to_owned(), $doc)
     };
 }
 
-const LAZY: &str = "Memory of removed values is always freed outside the locks.";
+/// A constant that Redis can set.
+macro_rules! fixed {
+    ($name:literal, $shown:literal, $doc:expr) => {
+        refused($name, |_| $shown.to_owned(), $doc)
+    };
+}
 
-const NO_AOF: &str = "There is no append-only file of Redis, and the log is never rewritten.";
-const REPLICATION: &str = "Replication has one way of working: see docs/operate/replication.md.";
-const ONE_SERVER: &str =
-    "Nodes of `cluster-view` are reactors of this server, which is one machine.";
+const NO_AOF: &str =
+    "There is no append-only file of Redis: the log has files of its own in `dir`.";
+const NODES: &str =
+    "Nodes of `cluster-view` have the ports after those in `resp` and `resp-tls`, and no names.";
+const DAY_S: i128 = 24 * 60 * 60;
 const PROCESS: &str = "Is left to whatever starts the process, or does not exist.";
 
 pub(super) const VIEWS: &[OptionSpec] = &[
@@ -63,23 +80,37 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         Change::Through("log-level"),
         "`log-level` in Redis terms: debug (trace), verbose (debug), notice (info), warning (warn).",
     ),
-    view(
+    option(
+        "shutdown-timeout",
+        Kind::Number {
+            unit: Unit::Of("seconds"),
+            min: 0,
+            max: DAY_S,
+            get: |settings| Some(i128::from(settings.shutdown_timeout_ms / 1_000)),
+            set: |settings, seconds| {
+                settings.shutdown_timeout_ms = options::narrow(seconds * 1_000);
+            },
+        },
+        Change::Through("shutdown-timeout-ms"),
+        "`shutdown-timeout-ms` in seconds.",
+    ),
+    refused(
         "port",
         |settings| settings.resp.first().map_or(0, std::net::SocketAddr::port).to_string(),
-        "The port of the first address in `resp`.",
+        "The port of the first address in `resp`, which is set at the start.",
     ),
-    view(
+    refused(
         "tls-port",
         |settings| settings.resp_tls.first().map_or(0, std::net::SocketAddr::port).to_string(),
-        "The port of the first address in `resp-tls`; 0: none.",
+        "The port of the first address in `resp-tls`, which is set at the start; 0: none.",
     ),
-    view(
+    refused(
         "bind",
         |settings| {
             let hosts: Vec<_> = settings.resp.iter().map(|a| a.ip().to_string()).collect();
             hosts.join(" ")
         },
-        "The hosts in `resp`.",
+        "The hosts in `resp`, which is set at the start.",
     ),
     view(
         "cluster-enabled",
@@ -87,123 +118,64 @@ pub(super) const VIEWS: &[OptionSpec] = &[
         "The value of `cluster-view`.",
     ),
     view("databases", |_| DATABASES.to_string(), "Numbered keyspaces for SELECT."),
-    fixed!("appendonly", "yes", "Every write is logged."),
-    fixed!(
-        "save",
-        "",
-        "Snapshots are not scheduled by number of changes: see `snapshot-log-bytes`."
-    ),
-    // Constants: features that are always on, and features that do not exist here.
-    fixed!(
-        "stop-writes-on-bgsave-error",
-        "yes",
-        "A failed snapshot does not stop writes if `save` is empty, as it is here."
-    ),
-    fixed!("rdbcompression", "no", "Snapshots are not compressed."),
-    fixed!("rdbchecksum", "yes", "Every block of a snapshot has a checksum."),
-    fixed!("activerehashing", "yes", "Hash tables grow and shrink automatically."),
+    fixed!("appendonly", "yes", "Every write is logged: see `durability`."),
     fixed!("activedefrag", "no", "Memory is not defragmented."),
     fixed!(
         "maxmemory-clients",
         "0",
         "There is no separate limit for all clients: see `memory-limit`."
     ),
-    with_aliases(
-        &["min-slaves-max-lag"],
-        fixed!(
-            "min-replicas-max-lag",
-            "10",
-            "Seconds without acknowledgment after which a replica does not count for `min-replicas-to-write`."
-        ),
-    ),
-    fixed!("repl-backlog-size", "1048576", REPLICATION),
-    fixed!("repl-backlog-ttl", "3600", REPLICATION),
-    fixed!("repl-diskless-sync", "yes", REPLICATION),
-    fixed!("repl-diskless-sync-delay", "5", REPLICATION),
-    with_aliases(
-        &["repl-ping-slave-period"],
-        fixed!("repl-ping-replica-period", "10", REPLICATION),
-    ),
-    fixed!("repl-timeout", "60", REPLICATION),
-    fixed!("lazyfree-lazy-eviction", "yes", LAZY),
-    fixed!("lazyfree-lazy-expire", "yes", LAZY),
-    fixed!("lazyfree-lazy-server-del", "yes", LAZY),
-    fixed!("lazyfree-lazy-user-del", "yes", LAZY),
-    fixed!("lazyfree-lazy-user-flush", "yes", LAZY),
-    fixed!("list-compress-depth", "0", "Blocks of lists are not compressed."),
-    // Names that scripts and tools read or set to these values.
-    fixed!("appenddirname", "", NO_AOF),
-    fixed!("appendfilename", "", NO_AOF),
-    fixed!("auto-aof-rewrite-percentage", "0", NO_AOF),
-    fixed!("auto-aof-rewrite-min-size", "67108864", NO_AOF),
-    fixed!("no-appendfsync-on-rewrite", "no", NO_AOF),
-    fixed!("aof-use-rdb-preamble", "yes", "The log begins where a snapshot ends."),
     fixed!(
         "aof-load-truncated",
         "no",
-        "A log that has lost its end is refused: see `myriad log repair`."
+        "A torn end of the log is always accepted, as after a crash; a log that has lost more is refused: see `myriad log repair`."
     ),
     fixed!("dbfilename", "", "Snapshots have names of their own in `dir`."),
-    with_aliases(&["slave-read-only"], fixed!("replica-read-only", "yes", REPLICATION)),
     with_aliases(
-        &["slave-serve-stale-data"],
-        fixed!("replica-serve-stale-data", "yes", REPLICATION),
+        &["slave-read-only"],
+        fixed!("replica-read-only", "yes", "A replica applies the writes of its master only."),
     ),
     with_aliases(
         &["slave-ignore-maxmemory"],
-        fixed!("replica-ignore-maxmemory", "yes", REPLICATION),
+        fixed!(
+            "replica-ignore-maxmemory",
+            "yes",
+            "A replica does not evict: it has the keys of its master."
+        ),
     ),
-    with_aliases(&["slave-announce-ip"], fixed!("replica-announce-ip", "", REPLICATION)),
-    with_aliases(&["slave-announce-port"], fixed!("replica-announce-port", "0", REPLICATION)),
-    fixed!("replica-announced", "yes", REPLICATION),
-    fixed!("replica-ignore-disk-write-errors", "no", REPLICATION),
-    fixed!("repl-disable-tcp-nodelay", "no", REPLICATION),
-    fixed!("repl-diskless-load", "disabled", REPLICATION),
-    fixed!("repl-diskless-sync-max-replicas", "0", REPLICATION),
-    with_aliases(&["slave-lazy-flush"], fixed!("replica-lazy-flush", "yes", LAZY)),
-    fixed!("cluster-node-timeout", "15000", ONE_SERVER),
-    fixed!("cluster-require-full-coverage", "yes", ONE_SERVER),
-    fixed!("cluster-allow-reads-when-down", "no", ONE_SERVER),
-    fixed!("cluster-allow-pubsubshard-when-down", "yes", ONE_SERVER),
-    fixed!("cluster-allow-replica-migration", "yes", ONE_SERVER),
-    fixed!("cluster-migration-barrier", "1", ONE_SERVER),
-    with_aliases(
-        &["cluster-slave-validity-factor"],
-        fixed!("cluster-replica-validity-factor", "10", ONE_SERVER),
-    ),
-    with_aliases(
-        &["cluster-slave-no-failover"],
-        fixed!("cluster-replica-no-failover", "no", ONE_SERVER),
-    ),
-    fixed!("cluster-announce-hostname", "", ONE_SERVER),
-    fixed!("cluster-announce-port", "0", ONE_SERVER),
-    fixed!("cluster-announce-tls-port", "0", ONE_SERVER),
-    fixed!("cluster-announce-bus-port", "0", ONE_SERVER),
-    fixed!("cluster-preferred-endpoint-type", "ip", ONE_SERVER),
-    fixed!("cluster-slot-stats-enabled", "no", ONE_SERVER),
-    fixed!("tls-cluster", "no", ONE_SERVER),
     fixed!(
-        "io-threads",
-        "1",
-        "`reactors` read and write sockets; there are no other threads for that."
+        "replica-ignore-disk-write-errors",
+        "no",
+        "A replica that cannot write its log confirms nothing more to its master."
     ),
-    fixed!("io-threads-do-reads", "no", "Reactors read their sockets: see `io-threads`."),
-    fixed!("dynamic-hz", "no", "`hz` does not follow the number of clients."),
-    fixed!("hll-sparse-max-bytes", "3000", "Size above which a sparse HyperLogLog becomes dense."),
-    fixed!("sanitize-dump-payload", "yes", "RESTORE checks every value."),
-    fixed!("enable-module-command", "no", "Modules are not supported."),
+    fixed!("cluster-announce-hostname", "", NODES),
+    fixed!("cluster-announce-port", "0", NODES),
+    fixed!("cluster-announce-tls-port", "0", NODES),
+    fixed!("cluster-announce-bus-port", "0", "Nodes of `cluster-view` have no bus."),
+    fixed!("cluster-preferred-endpoint-type", "ip", NODES),
+    fixed!("cluster-slot-stats-enabled", "no", "Slots are not counted one by one."),
+    fixed!("tls-cluster", "no", "Nodes of `cluster-view` have no bus."),
+    fixed!("oom-score-adj", "no", PROCESS),
     fixed!(
+        "crash-log-enabled",
+        "no",
+        "A panic is logged with its place and ends the process; there is no report of it."
+    ),
+    // Names that Redis cannot set while it runs.
+    constant!("rdbchecksum", "yes", "Every block of a snapshot has a checksum."),
+    constant!("appenddirname", "", NO_AOF),
+    constant!("appendfilename", "", NO_AOF),
+    constant!("io-threads-do-reads", "no", "Reactors read their sockets: see `io-threads`."),
+    constant!("enable-module-command", "no", "Modules are not supported."),
+    constant!(
         "enable-protected-configs",
         "no",
         "Options that depend on files change only by a restart."
     ),
-    fixed!("daemonize", "no", PROCESS),
-    fixed!("supervised", "no", PROCESS),
-    fixed!("pidfile", "", PROCESS),
-    fixed!("syslog-enabled", "no", PROCESS),
-    fixed!("set-proc-title", "no", PROCESS),
-    fixed!("oom-score-adj", "no", PROCESS),
-    fixed!("jemalloc-bg-thread", "no", PROCESS),
-    fixed!("crash-log-enabled", "no", PROCESS),
-    fixed!("always-show-logo", "no", PROCESS),
+    constant!("daemonize", "no", PROCESS),
+    constant!("supervised", "no", PROCESS),
+    constant!("pidfile", "", PROCESS),
+    constant!("syslog-enabled", "no", PROCESS),
+    constant!("set-proc-title", "no", PROCESS),
+    constant!("always-show-logo", "no", PROCESS),
 ];

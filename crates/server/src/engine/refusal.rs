@@ -21,6 +21,11 @@ pub(crate) const SYNC_UNLINKED: &str = "NOMASTERLINK Can't SYNC while not connec
 /// The same, while the copy is incomplete.
 pub(crate) const SYNC_INCOMPLETE: &str = "NOMASTERLINK Can't SYNC while the data is incomplete";
 
+/// Error reply to requests for data at a replica without a link to its master, if
+/// `replica-serve-stale-data` is off. Source: Redis 7.2 `server.c`, `shared.masterdownerr`.
+pub(crate) const STALE: &str =
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+
 /// Error reply to requests for data while the copy is incomplete.
 pub(crate) const INCOMPLETE: &str =
     "LOADING The data is being copied from the master; it is incomplete.";

@@ -45,7 +45,7 @@ use crate::engine::requests::RequestKinds;
 use crate::engine::running_scripts::RunningScripts;
 use crate::engine::scripts::Scripts;
 use crate::engine::secret::Shown;
-use crate::engine::snapshots::Snapshots;
+use crate::engine::snapshots::{SnapshotStatus, Snapshots};
 use crate::engine::stalls::Stalls;
 use crate::engine::transfers::Transfers;
 use crate::engine::write_clock::WriteClock;
@@ -313,6 +313,20 @@ impl ServerState {
             sum += published.lock().totals;
         }
         sum
+    }
+
+    /// Log records that the last snapshot may not contain.
+    pub(crate) fn unsaved_changes(&self, last: &SnapshotStatus) -> u64 {
+        let replayed = if last.succeeded == 0 { self.recovery.log_records } else { 0 };
+        self.totals().changes.saturating_sub(last.changes_before) + replayed
+    }
+
+    /// Starts a snapshot if one is due.
+    pub(crate) fn consider_snapshot(&self, settings: &Settings, now: MonoNs) {
+        let counts_changes = !settings.save.is_empty();
+        let changes =
+            if counts_changes { self.unsaved_changes(&self.snapshots.status()) } else { 0 };
+        self.snapshots.consider(&self.log, settings, now, changes);
     }
 
     /// Returns the counters of all reactors, by request kind.

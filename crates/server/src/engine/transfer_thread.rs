@@ -33,12 +33,11 @@ pub(crate) fn serve(shared: &ServerState, now: Now, scratch: &mut Scratch) {
     let keyspace = &shared.keyspace;
     let settings = shared.settings.load();
     let params = params(&settings, now.unix, keyspace.seed(), 0);
-    let replicas_needed = settings.min_replicas_to_write;
+    let rules = settings.replica_rules();
     let ServerState { log, replication, write_clock, hub, .. } = shared;
     let (params, now) = (&params, now.mono);
     let disk = &*shared.snapshots.disk;
-    let feed =
-        Feed { keyspace, log, disk, replication, write_clock, hub, params, now, replicas_needed };
+    let feed = Feed { keyspace, log, disk, replication, write_clock, hub, params, now, rules };
     for (id, reactor) in transfers.ready() {
         let Some(taken) = transfers.take(id) else { continue };
         let Taken { mut content, is_idle, is_ended } = taken;

@@ -40,8 +40,8 @@ impl ReactorHandler {
         if self.reactor.index == 0 {
             self.history.sample(&self.shared, self.now);
             // Replicas may have been silent for too long.
-            let needed = self.reactor.settings.min_replicas_to_write;
-            self.shared.replication.change_replicas(needed, self.now.mono, |_| {});
+            let rules = self.reactor.settings.replica_rules();
+            self.shared.replication.change_replicas(rules, self.now.mono, |_| {});
         }
     }
 
@@ -51,12 +51,13 @@ impl ReactorHandler {
         connections: &mut Connections<'_, Session>,
     ) {
         let mut published = self.shared.published[self.reactor.index].lock();
+        let timeout = self.reactor.settings.repl_timeout();
         for (info, session) in connections.list() {
             if let Some(row) = published.clients.get_mut(&info.id.0) {
                 row.measure(&info);
             }
             if session.as_resp().is_some_and(|session| {
-                is_stuck(session, info.output_bytes, info.sent_bytes, self.now.mono)
+                is_stuck(session, info.output_bytes, info.sent_bytes, self.now.mono, timeout)
             }) {
                 tracing::warn!(
                     client = info.id.0,
@@ -161,7 +162,7 @@ impl ReactorHandler {
             self.shared.latency.lock().note(LatencyEvent::LogSync, self.now.unix, took_ms);
         }
         self.log_syncs = log.syncs;
-        self.shared.snapshots.consider(&self.shared.log, &self.reactor.settings, self.now.mono);
+        self.shared.consider_snapshot(&self.reactor.settings, self.now.mono);
     }
 
     /// Deletes expired keys in this reactor's share of the stripes.

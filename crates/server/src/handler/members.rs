@@ -8,7 +8,7 @@ use reactor::{Connections, Context};
 
 use super::{ReactorHandler, Session};
 use crate::engine::mail::Mail;
-use crate::engine::replication::{LinkState, Present, Replica, Update};
+use crate::engine::replication::{LinkState, Present, Replica, SILENCE_NS_MAX, Update};
 use crate::statements::stored_schema::cql_identity;
 
 impl ReactorHandler {
@@ -16,7 +16,7 @@ impl ReactorHandler {
     pub(super) fn follow_members(&self) {
         let replication = &self.shared.replication;
         let mut replicas = replication.replicas().list();
-        replicas.retain(|one| one.is_available(self.now.mono));
+        replicas.retain(|one| one.is_available(self.now.mono, SILENCE_NS_MAX));
         replicas.sort_by_key(|one| Reverse(one.heard));
         let link = replication.link();
         let present = Present {

@@ -1,5 +1,7 @@
 //! Sends parts of RDB files and of the replication stream to the clients that requested them.
 
+use std::time::Duration;
+
 use base::time::MonoNs;
 use reactor::{ConnId, Connections, Context, Level, Output};
 
@@ -9,9 +11,6 @@ use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::reactor_state::is_gated;
 use crate::protocol::ClientProtocol;
-
-/// Time in which a client must read some of its file. Source: Redis 7.2 `config.c`, `repl-timeout`.
-const STUCK_NS: u64 = 60_000_000_000;
 
 /// A client that is receiving a file or the stream.
 fn receiver<'a>(
@@ -76,12 +75,13 @@ impl ReactorHandler {
     }
 }
 
-/// Whether a client has read nothing of its file for too long.
+/// Whether a client has read nothing of its file or stream for `repl-timeout`.
 pub(super) fn is_stuck(
     session: &mut Session,
     unread_bytes: usize,
     sent_bytes: u64,
     now: MonoNs,
+    timeout: Duration,
 ) -> bool {
     if !session.is_receiver() {
         return false;
@@ -90,5 +90,5 @@ pub(super) fn is_stuck(
     if unread_bytes == 0 || sent_bytes != progress.sent_bytes {
         *progress = Progress { sent_bytes, at: now };
     }
-    now.since(progress.at) >= STUCK_NS
+    u128::from(now.since(progress.at)) >= timeout.as_nanos()
 }

@@ -236,8 +236,8 @@ impl Protocol for Session {
             server.shared.transfers.close(self.id);
         }
         if self.is_replica() {
-            let needed = server.reactor.settings.min_replicas_to_write;
-            server.shared.replication.change_replicas(needed, server.now.mono, |all| {
+            let rules = server.reactor.settings.replica_rules();
+            server.shared.replication.change_replicas(rules, server.now.mono, |all| {
                 all.remove(&self.id);
             });
         }

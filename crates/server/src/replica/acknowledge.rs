@@ -12,7 +12,6 @@ use wire::resp::encode_request;
 
 use super::apply::Applied;
 use super::channel::Channel;
-use super::link::WRITE_TIMEOUT;
 use super::mono_now;
 use crate::engine::server_state::ServerState;
 
@@ -42,9 +41,10 @@ impl Acknowledger {
     pub(super) fn start(server: &ServerState, writer: Channel) -> io::Result<Acknowledger> {
         let shared = Arc::new(Shared::default());
         let (of_thread, log) = (Arc::clone(&shared), Arc::clone(&server.log));
+        let timeout = server.settings.load().repl_timeout();
         let run = move || {
             let mut writer = writer;
-            if let Err(error) = acknowledge(&of_thread, &log, &mut writer) {
+            if let Err(error) = acknowledge(&of_thread, &log, &mut writer, timeout) {
                 tracing::debug!(%error, "could not acknowledge the stream");
                 // Part of a request may have been sent: the reader of the connection ends, too.
                 writer.end();
@@ -76,7 +76,12 @@ impl Drop for Acknowledger {
     }
 }
 
-fn acknowledge(shared: &Shared, log: &Log, writer: &mut Channel) -> io::Result<()> {
+fn acknowledge(
+    shared: &Shared,
+    log: &Log,
+    writer: &mut Channel,
+    timeout: Duration,
+) -> io::Result<()> {
     let is_over = || shared.state.lock().is_over;
     let mut request = Vec::new();
     loop {
@@ -97,7 +102,7 @@ fn acknowledge(shared: &Shared, log: &Log, writer: &mut Channel) -> io::Result<(
             request.clear();
             let position = position.to_string();
             encode_request(&[b"REPLCONF", b"ACK", position.as_bytes()], &mut request);
-            writer.write_all(&request, WRITE_TIMEOUT, &is_over)?;
+            writer.write_all(&request, timeout, &is_over)?;
         }
     }
 }

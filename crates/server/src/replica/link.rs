@@ -25,10 +25,8 @@ use crate::statements::stored_schema::cql_identity;
 use crate::tls;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A master sends at least a heartbeat every second. Source: Redis 7.2 `config.c`, `repl-timeout`.
-const SILENCE_NS_MAX: u64 = 60_000_000_000;
-/// A master that takes nothing for this long has ended.
-pub(super) const WRITE_TIMEOUT: Duration = Duration::from_nanos(SILENCE_NS_MAX);
+/// How long a server that a backup reads may be silent: it sends at least a heartbeat every second.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
 /// Longest reply before the stream: that of ROLE names all replicas.
 const REPLY_BYTES_MAX: usize = 1 << 20;
 const READ_BYTES: usize = 256 << 10;
@@ -45,8 +43,8 @@ pub(crate) enum LinkError {
     Io(io::Error),
     #[error("the master ended the connection")]
     Ended,
-    #[error("the master was silent for {} s", SILENCE_NS_MAX / 1_000_000_000)]
-    Silent,
+    #[error("the master was silent for {} s", .0.as_secs())]
+    Silent(Duration),
     #[error("the master refused {request}: {reply}")]
     Refused { request: &'static str, reply: String },
     #[error("the master does not speak the Redis protocol: {0}")]
@@ -72,6 +70,8 @@ pub(crate) struct Link {
     /// Bytes of the buffer that were used.
     used: usize,
     frames: FrameReader,
+    /// A master that sends or takes nothing for this long has ended.
+    silence_max: Duration,
 }
 
 impl Drop for Link {
@@ -102,6 +102,10 @@ impl Link {
         ];
         if shared.hub.server != 0 {
             details.push(("to-server-id", &server));
+        }
+        let host = shared.settings.load().replica_announce_ip.clone();
+        if !host.is_empty() {
+            details.push(("ip-address", &host));
         }
         let details: Vec<&[u8]> =
             details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
@@ -208,7 +212,8 @@ impl Link {
         let tls = settings.tls_replication.then(|| tls::load_client(&settings)).transpose()?;
         let password = settings.masterauth.is_set().then(|| settings.masterauth.0.as_bytes());
         let login = Login { user: settings.masteruser.as_bytes(), password };
-        Link::log_in_on(socket, host, tls, &login, is_over)
+        let link = Link::new(socket, host, tls, settings.repl_timeout())?;
+        link.logged_in(&login, is_over)
     }
 
     /// Connects, with TLS if that is configured, and logs in.
@@ -219,35 +224,47 @@ impl Link {
         is_over: &dyn Fn() -> bool,
     ) -> Result<Link, LinkError> {
         let socket = connect(master).map_err(LinkError::Connect)?;
-        Link::log_in_on(socket, &master.host, tls, login, is_over)
+        Link::new(socket, &master.host, tls, SILENCE_MAX)?.logged_in(login, is_over)
     }
 
-    /// Logs in over a connection to a host.
-    fn log_in_on(
+    /// A connection to a host.
+    fn new(
         socket: TcpStream,
         host: &str,
         tls: Option<Arc<ClientConfig>>,
-        login: &Login<'_>,
-        is_over: &dyn Fn() -> bool,
+        silence_max: Duration,
     ) -> Result<Link, LinkError> {
         let channel = match tls {
             Some(config) => Channel::tls(socket, config, host).map_err(LinkError::Connect)?,
             None => Channel::plain(socket),
         };
         let frames = FrameReader::default();
-        let mut link = Link { channel, buffer: Vec::new(), used: 0, frames };
+        Ok(Link { channel, buffer: Vec::new(), used: 0, frames, silence_max })
+    }
+
+    fn logged_in(
+        mut self,
+        login: &Login<'_>,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<Link, LinkError> {
         match (login.user, login.password) {
             // Before it knows a client, a server refuses longer requests with another error.
             (_, None) => {
-                let reply = link.query("PING", &[], is_over)?;
+                let reply = self.query("PING", &[], is_over)?;
                 if matches!(&reply, Reply::Error(text) if text.starts_with(b"NOAUTH")) {
                     return Err(refused("PING", &reply));
                 }
             }
-            (b"", Some(password)) => link.ask("AUTH", &[password], is_over)?,
-            (user, Some(password)) => link.ask("AUTH", &[user, password], is_over)?,
+            (b"", Some(password)) => self.ask("AUTH", &[password], is_over)?,
+            (user, Some(password)) => self.ask("AUTH", &[user, password], is_over)?,
         }
-        Ok(link)
+        Ok(self)
+    }
+
+    /// When a master that is silent from now on has ended.
+    fn deadline(&self) -> MonoNs {
+        let silence_ns = u64::try_from(self.silence_max.as_nanos()).unwrap_or(u64::MAX);
+        MonoNs(mono_now().0.saturating_add(silence_ns))
     }
 
     /// Requests the stream. `more` follows the position.
@@ -294,8 +311,8 @@ impl Link {
         let mut request = Vec::new();
         let words: Vec<&[u8]> = [name.as_bytes()].into_iter().chain(args.iter().copied()).collect();
         encode_request(&words, &mut request);
-        self.channel.write_all(&request, WRITE_TIMEOUT, is_over).map_err(LinkError::Io)?;
-        let deadline = MonoNs(mono_now().0 + SILENCE_NS_MAX);
+        self.channel.write_all(&request, self.silence_max, is_over).map_err(LinkError::Io)?;
+        let deadline = self.deadline();
         loop {
             match decode_reply(&self.buffer[self.used..])? {
                 Some((reply, bytes)) => {
@@ -338,7 +355,7 @@ impl Link {
     /// Reads until the buffer has this many unused bytes.
     fn fill(&mut self, bytes: usize, is_over: &dyn Fn() -> bool) -> Result<(), LinkError> {
         while self.buffer.len() - self.used < bytes {
-            let deadline = MonoNs(mono_now().0 + SILENCE_NS_MAX);
+            let deadline = self.deadline();
             let missing = bytes - (self.buffer.len() - self.used);
             // In steps, so that a length alone takes no memory.
             self.read_some(missing.clamp(1, READ_BYTES), deadline, is_over)?;
@@ -367,7 +384,7 @@ impl Link {
                 Ok(0) => break Err(LinkError::Ended),
                 Ok(count) => break Ok(count),
                 Err(error) if is_timeout(&error) && mono_now() < deadline => {}
-                Err(error) if is_timeout(&error) => break Err(LinkError::Silent),
+                Err(error) if is_timeout(&error) => break Err(LinkError::Silent(self.silence_max)),
                 Err(error) => break Err(LinkError::Io(error)),
             }
         };
@@ -403,9 +420,12 @@ fn connect_to(address: &SocketAddr, timeout: Duration) -> io::Result<TcpStream> 
     Ok(stream)
 }
 
-/// The port on which this server serves clients of the Redis protocol.
+/// The port on which clients of the Redis protocol reach this server.
 fn own_port(shared: &ServerState) -> u16 {
     let settings = shared.settings.load();
+    if settings.replica_announce_port != 0 {
+        return settings.replica_announce_port;
+    }
     let place = settings.endpoints().position(|endpoint| {
         endpoint.protocol == crate::protocol::ClientProtocol::Resp
             && endpoint.is_tls == settings.tls_replication

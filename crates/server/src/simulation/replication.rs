@@ -16,7 +16,7 @@ use wire::resp::{Reply, decode_reply};
 use super::cql_client::{Client, with_options};
 use super::tests::{Announce, seeds};
 use super::world::{Plan, World};
-use crate::config::{Durability, MasterAddress};
+use crate::config::{Durability, MasterAddress, Settings};
 use crate::engine::rdb_file::Scratch;
 use crate::engine::replication::{Feed, Feeder, LinkState, Reader, Role};
 use crate::engine::server_state::{ServerState, params};
@@ -602,6 +602,84 @@ fn a_replica_that_diverged_serves_no_data_until_it_has_copied_it() {
     assert_eq!(ask(&mut replica, "GET s1|"), "$1\r\nw\r\n");
 }
 
+/// The effect of `replica-serve-stale-data`.
+#[test]
+fn a_replica_without_its_master_refuses_requests_for_data_if_it_is_to() {
+    let stale = "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.";
+    let mut source = World::new(5, plan());
+    let mut replica = World::new(6, plan());
+    ask(&mut source, "SET s1 v|");
+    copy_from(&mut source, &mut replica);
+    replica.shared().replication.link().state = LinkState::Connecting;
+    let read = "GET s1|EVAL 'return 1' 0|";
+    assert_eq!(ask(&mut replica, read), "$1\r\nv\r\n:1\r\n");
+    ask(&mut replica, "CONFIG SET replica-serve-stale-data no|");
+    assert_eq!(ask(&mut replica, read), format!("-{stale}\r\n").repeat(2));
+    assert!(ask(&mut replica, "INFO replication|").contains("master_link_status:down"));
+    let mut client = Client::start(&mut replica, Version::V4, None);
+    client.query(1, "SELECT key FROM system.local");
+    let reply = client.ask(&mut replica).remove(0);
+    assert!(reply.contains(stale), "{reply}");
+    client.sim.close();
+    replica.shared().replication.link().state = LinkState::Connected;
+    assert_eq!(ask(&mut replica, read), "$1\r\nv\r\n:1\r\n");
+    ask(&mut source, "CONFIG SET replica-serve-stale-data no|");
+    assert_eq!(ask(&mut source, read), "$1\r\nv\r\n:1\r\n", "a master has no master");
+}
+
+/// The effect of `repl-backlog-size`.
+#[test]
+fn a_replica_continues_from_the_backlog_that_a_snapshot_leaves() {
+    for (backlog, has_copied) in [("1", true), ("1mb", false)] {
+        let options = vec![("repl-backlog-size", backlog.to_owned())];
+        let plan = Plan { segment_bytes: 32 * 1024, options, ..Plan::default() };
+        let mut source = World::new(5, plan);
+        let mut replica = World::new(6, Plan::default());
+        ask(&mut source, "SET s1 v|");
+        replica.shared().replication.set_source(master(1));
+        follow(&mut source, &mut replica, &mut true, None).close();
+        turn(&mut source);
+        let before = replica.shared().replication.data_number();
+        for _ in 0..20 {
+            ask(&mut source, &format!("SET s2 {}|", "x".repeat(10_000)));
+        }
+        take_snapshot(&mut source);
+        replica.shared().replication.set_source(master(2));
+        follow(&mut source, &mut replica, &mut false, None);
+        assert_eq!(ask(&mut replica, "STRLEN s2|"), ":10000\r\n");
+        let after = replica.shared().replication.data_number();
+        assert_eq!(after != before, has_copied, "{backlog}");
+    }
+}
+
+/// The effect of `min-replicas-max-lag`.
+#[test]
+fn a_replica_that_is_silent_for_too_long_is_not_available() {
+    for (lag, expected) in [("3", "-NOREPLICAS"), ("10", "+OK"), ("0", "+OK")] {
+        let options = [("min-replicas-to-write", "1"), ("min-replicas-max-lag", lag)];
+        let mut source = World::new(7, with_options(&options));
+        let mut replica = World::new(8, plan());
+        replica.shared().replication.set_source(master(1));
+        let state = replica.state().clone();
+        let mut link = Link::open(&mut source, &state, false, false);
+        while {
+            link.receive(&mut source);
+            !link.bytes.is_empty()
+        } {
+            assert!(link.apply(usize::MAX, replica.sim().now()));
+            turn(&mut replica);
+        }
+        link.acknowledge(&mut source, &mut replica);
+        assert_eq!(ask(&mut source, "SET s1 v|"), "+OK\r\n");
+        for _ in 0..5 {
+            source.advance(1_000_000_000);
+            turn(&mut source);
+        }
+        let reply = ask(&mut source, "SET s1 w|");
+        assert!(reply.starts_with(expected), "{lag}: {reply}");
+    }
+}
+
 #[test]
 fn a_client_that_waits_on_a_replica_receives_what_its_master_adds() {
     let mut source = World::new(7, Plan::default());
@@ -762,10 +840,9 @@ fn a_copy_of_data_that_its_source_gives_up_has_no_end() {
     let ServerState { keyspace, log, replication, write_clock, hub, settings, .. } = &*state.shared;
     let now = source.sim().now();
     let params = &params(&settings.load(), now.unix, keyspace.seed(), 0);
-    let (now, replicas_needed) = (now.mono, 0);
+    let (now, rules) = (now.mono, Settings::default().replica_rules());
     let disk = &*state.shared.snapshots.disk;
-    let feed =
-        Feed { keyspace, log, disk, replication, write_clock, hub, params, now, replicas_needed };
+    let feed = Feed { keyspace, log, disk, replication, write_clock, hub, params, now, rules };
     let mut feeder = Feeder::new(ConnId(1), None, Reader::Replica, Format::Chained, false, false);
     let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
     let mut part = || feeder.next_part(&feed, &mut block, false, || ()).expect("a part");
@@ -786,10 +863,9 @@ fn a_stream_that_hands_over_ends_without_an_error() {
     let ServerState { keyspace, log, replication, write_clock, hub, settings, .. } = &*state.shared;
     let now = source.sim().now();
     let params = &params(&settings.load(), now.unix, keyspace.seed(), 0);
-    let (now, replicas_needed) = (now.mono, 0);
+    let (now, rules) = (now.mono, Settings::default().replica_rules());
     let disk = &*state.shared.snapshots.disk;
-    let feed =
-        Feed { keyspace, log, disk, replication, write_clock, hub, params, now, replicas_needed };
+    let feed = Feed { keyspace, log, disk, replication, write_clock, hub, params, now, rules };
     let mut block = SnapshotBlock { stripe: 0, lsn: 0, keys: 0, bytes: Vec::new() };
     for (hands_over, expected) in [
         (false, &b"-NOMASTERLINK Can't SYNC while not connected with my master\r\n"[..]),

@@ -207,6 +207,72 @@ fn a_failed_snapshot_is_retried_after_a_while() {
     assert_eq!(tried(&mut world), 2, "the log has not grown");
 }
 
+/// As in Redis, lower limits are those of the data from the next start on, whether it is loaded from
+/// the snapshot or from the log.
+#[test]
+fn compact_encodings_follow_lower_limits_at_the_next_start() {
+    const LIMITS: [&str; 6] = [
+        "hash-max-listpack-entries",
+        "zset-max-ziplist-entries",
+        "set-max-listpack-entries",
+        "set-max-intset-entries",
+        "list-max-listpack-size",
+        "hash-max-listpack-value",
+    ];
+    for has_snapshot in [true, false] {
+        let mut world = World::new(14, Plan::default());
+        world.ask(
+            b"HSET h a 1 b 2 c 3\r\nZADD z 1 a 2 b 3 c\r\nSADD s a b c\r\nSADD i 1 2 3\r\n\
+              RPUSH l a b c\r\nHSET w f value\r\n",
+        );
+        let encodings = |world: &mut World| {
+            let names = ["h", "z", "s", "i", "l", "w"];
+            names.map(|name| {
+                let reply = world.ask(format!("OBJECT ENCODING {name}\r\n").as_bytes());
+                let text = String::from_utf8(reply).unwrap();
+                text.split("\r\n").nth(1).unwrap().to_owned()
+            })
+        };
+        let before = ["listpack", "listpack", "listpack", "intset", "listpack", "listpack"];
+        assert_eq!(encodings(&mut world), before);
+        if has_snapshot {
+            assert_eq!(take_snapshot(&mut world), Progress::Idle);
+        }
+        world.plan.options.extend(LIMITS.map(|name| (name, "2".to_owned())));
+        world.restart().unwrap();
+        let after = ["hashtable", "skiplist", "hashtable", "hashtable", "quicklist", "hashtable"];
+        assert_eq!(encodings(&mut world), after, "with a snapshot: {has_snapshot}");
+    }
+}
+
+/// The effect of `save`.
+#[test]
+fn snapshots_are_taken_after_a_time_with_changes() {
+    let options = vec![("save", "3600 1 60 100".to_owned())];
+    let mut world = World::new(13, Plan { options, ..Plan::default() });
+    let tried = |world: &mut World, seconds: u64| {
+        world.advance(seconds * 1_000_000_000);
+        for _ in 0..5 {
+            world.settle();
+            world.take_snapshot_request();
+            world.go_on_with_snapshot(10_000);
+            world.write_log();
+            world.advance(200_000_000);
+        }
+        world.shared().snapshots.status().finished
+    };
+    fill(&mut world, 99);
+    assert_eq!(tried(&mut world, 61), 0, "too few changes");
+    fill(&mut world, 1);
+    assert_eq!(tried(&mut world, 1), 1);
+    assert_eq!(tried(&mut world, 4_000), 1, "there was no change");
+    fill(&mut world, 1);
+    assert_eq!(tried(&mut world, 1), 2, "an hour has passed");
+    fill(&mut world, 200);
+    assert_eq!(tried(&mut world, 50), 2);
+    assert_eq!(tried(&mut world, 20), 3);
+}
+
 #[test]
 fn a_failing_write_of_a_snapshot_leaves_no_file() {
     let mut world = World::new(10, Plan::default());

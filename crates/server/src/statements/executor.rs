@@ -17,6 +17,7 @@ use super::state::StatementState;
 use crate::config::Durability;
 use crate::engine::context::ReactorContext;
 use crate::engine::gate::Gate;
+use crate::engine::refusal::STALE;
 use crate::engine::replication::Role;
 use crate::engine::running_scripts::FEW_KEYS;
 
@@ -109,12 +110,16 @@ impl CqlExecutor<'_> {
         self.run_batch(client, batch, find, reply)
     }
 
-    /// Checks that this server has all data: drivers try another one after this error.
+    /// Checks that this server has all data, as new as it must be: drivers try another one after
+    /// this error.
     fn check_data(&self) -> Result<(), CqlError> {
-        if self.shared.replication.role() == Role::Copying {
-            return Err(CqlError::Overloaded(self.shared.replication.incomplete().to_owned()));
-        }
-        Ok(())
+        let replication = &self.shared.replication;
+        let reason = match replication.role() {
+            Role::Copying => replication.incomplete(),
+            Role::Replica if replication.is_stale(&self.reactor.settings) => STALE,
+            Role::Master | Role::Replica => return Ok(()),
+        };
+        Err(CqlError::Overloaded(reason.to_owned()))
     }
 
     /// Locks data of a statement that has `keys` keys or partitions. `lock` is passed the check whether

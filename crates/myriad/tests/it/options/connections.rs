@@ -110,6 +110,10 @@ pub(super) const ROWS: &[Row] = &[
         ["request", "handshake"],
     ),
     row("min-replicas-to-write", "1", &[], write, ["+OK", "-NOREPLICAS"]),
+    row("repl-timeout", "1", &[], is_silent_master_left, ["no", "yes"]),
+    row("replica-announce-ip", "db.example", &[], announced_ip, ["none", "db.example"]),
+    row("replica-announce-port", "7", &[], announced_port, ["own", "7"]),
+    row("replica-announced", "no", &["--replicaof", "127.0.0.1 1"], is_announced, ["1", "0"]),
     row("replica-priority", "7", &["--replicaof", "127.0.0.1 1"], priority, ["100", "7"]),
     row("server-id", "7", &[], role_in_group, ["none", "master"]),
     row("hub", "yes", &["--server-id", "7"], role_in_group, ["master", "hub"]),
@@ -505,6 +509,54 @@ fn first_word_to_master(server: &Server) -> String {
     read_reply(&mut replica);
     let command = read_reply(&mut replica);
     if command == "AUTH" { format!("AUTH {}", read_reply(&mut replica)) } else { command }
+}
+
+/// Whether a replica ends a connection over which its master sends nothing.
+fn is_silent_master_left(server: &Server) -> String {
+    let master = std::net::TcpListener::bind(ANY).unwrap();
+    let port = master.local_addr().unwrap().port().to_string();
+    server.ask(&["REPLICAOF", "127.0.0.1", &port]);
+    let (mut replica, _) = master.accept().unwrap();
+    read_reply(&mut replica);
+    read_reply(&mut replica);
+    word(is_closed_within(&mut replica, Duration::from_secs(5)), YES)
+}
+
+/// What a replica announces to its master: the words of its first REPLCONF.
+fn announcement(server: &Server) -> Vec<String> {
+    let master = std::net::TcpListener::bind(ANY).unwrap();
+    let port = master.local_addr().unwrap().port().to_string();
+    server.ask(&["REPLICAOF", "127.0.0.1", &port]);
+    let (mut replica, _) = master.accept().unwrap();
+    let read_request = |replica: &mut TcpStream| -> Vec<String> {
+        let header = read_reply(replica);
+        let count: usize = header.strip_prefix('*').unwrap().parse().unwrap();
+        (0..count).map(|_| read_reply(replica)).collect()
+    };
+    assert_eq!(read_request(&mut replica), ["PING"]);
+    replica.write_all(b"+PONG\r\n").unwrap();
+    read_request(&mut replica)
+}
+
+/// The value of an option of REPLCONF.
+fn announced(server: &Server, option: &str) -> Option<String> {
+    let words = announcement(server);
+    let at = words.iter().position(|word| word == option)?;
+    words.get(at + 1).cloned()
+}
+
+fn announced_ip(server: &Server) -> String {
+    announced(server, "ip-address").unwrap_or("none".to_owned())
+}
+
+fn announced_port(server: &Server) -> String {
+    let own = server.address("resp").unwrap().port().to_string();
+    let port = announced(server, "listening-port").unwrap();
+    if port == own { "own".to_owned() } else { port }
+}
+
+fn is_announced(server: &Server) -> String {
+    server.counter("replica_announced").to_string()
 }
 
 fn first_byte_to_master(server: &Server) -> String {

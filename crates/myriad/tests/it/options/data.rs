@@ -18,6 +18,7 @@ pub(super) const ROWS: &[Row] = &[
     row("durability", "never", &[], syncs, ["yes", "no"]),
     row("durability-interval-ms", "60000", INTERVAL, syncs, ["yes", "no"]),
     row("log-segment-bytes", "64kb", &[], size_of_segment, ["more", "64 KiB"]),
+    row("save", "1 8", &[], takes_a_snapshot, ["no", "yes"]),
     row("snapshot-log-bytes", "64kb", &[], takes_a_snapshot, ["no", "yes"]),
     row("maxmemory", "1mb", &[], fills, ["+OK", "-OOM"]),
     row("maxmemory-policy", "allkeys-lru", SHORT_OF_MEMORY, fills, ["-OOM", "+OK"]),
@@ -25,6 +26,7 @@ pub(super) const ROWS: &[Row] = &[
     row("lfu-log-factor", "0", LFU, frequency, ["below 100", "above 100"]),
     row("hash-max-listpack-entries", "1", &[], hash, COMPACT),
     row("hash-max-listpack-value", "1", &[], hash, COMPACT),
+    row("hll-sparse-max-bytes", "20", &[], sketch, ["sparse", "dense"]),
     row("list-max-listpack-size", "1", &[], list, ["listpack", "quicklist"]),
     row("set-max-intset-entries", "1", &[], integers, ["intset", "hashtable"]),
     row("set-max-listpack-entries", "1", &[], set, COMPACT),
@@ -48,6 +50,11 @@ fn syncs(server: &Server) -> String {
     // The first interval ends before the first write.
     is_synced_soon();
     word(is_synced_soon(), YES)
+}
+
+fn sketch(server: &Server) -> String {
+    server.ask(&["PFADD", "h", "a", "b"]);
+    server.ask(&["PFDEBUG", "ENCODING", "h"]).trim_start_matches('+').to_owned()
 }
 
 fn size_of_segment(server: &Server) -> String {

@@ -3,7 +3,7 @@
 use wire::resp::Args;
 
 use super::hash::place_of;
-use super::sketch::{Encoding, REGISTERS, Registers, Sketch, dense_value};
+use super::sketch::{Encoding, REGISTERS, Registers, SPARSE_BYTES_MAX, Sketch, dense_value};
 use super::{copied, estimate, sparse, store};
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{CommandContext, SKETCH_COST, is_option};
@@ -81,8 +81,8 @@ fn pfselftest(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let mut checked_at = 1;
     for number in 1..=ELEMENTS {
         let place = place_of(&number.to_le_bytes());
-        either.raise(place)?;
-        dense.raise(place)?;
+        either.raise(place, SPARSE_BYTES_MAX)?;
+        dense.raise(place, SPARSE_BYTES_MAX)?;
         if number != checked_at {
             continue;
         }

@@ -25,7 +25,7 @@ const REGISTER_BITS: usize = 6;
 const REGISTER_MASK: u16 = (1 << REGISTER_BITS) - 1;
 const DENSE_BYTES: usize = HEADER_BYTES + REGISTERS * REGISTER_BITS / 8;
 
-/// Longer sparse values become dense: the default of Redis's `hll-sparse-max-bytes`.
+/// Longer sparse values become dense in self-tests: the default of `hll-sparse-max-bytes`.
 pub(super) const SPARSE_BYTES_MAX: usize = 3000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,10 +135,15 @@ impl<'a> Sketch<'a> {
         }
     }
 
-    /// Raises one register. False if it has this value already, or a larger one.
-    pub(super) fn raise(&mut self, place: Place) -> Result<bool, SketchError> {
+    /// Raises one register. False if it has this value already, or a larger one. A sketch that
+    /// would be longer than `sparse_bytes_max` becomes dense.
+    pub(super) fn raise(
+        &mut self,
+        place: Place,
+        sparse_bytes_max: usize,
+    ) -> Result<bool, SketchError> {
         if self.encoding == Encoding::Sparse {
-            match sparse::raise(self.value.to_mut(), place)? {
+            match sparse::raise(self.value.to_mut(), place, sparse_bytes_max)? {
                 sparse::Raised::Yes => return Ok(true),
                 sparse::Raised::No => return Ok(false),
                 sparse::Raised::DoesNotFit => self.unpack()?,
@@ -232,8 +237,8 @@ mod tests {
         let (mut sparse, mut dense) = (Sketch::empty(), dense());
         for number in 1_u32..=20_000 {
             let place = place_of(&number.to_le_bytes());
-            let changed = sparse.raise(place).unwrap();
-            assert_eq!(dense.raise(place).unwrap(), changed);
+            let changed = sparse.raise(place, SPARSE_BYTES_MAX).unwrap();
+            assert_eq!(dense.raise(place, SPARSE_BYTES_MAX).unwrap(), changed);
             if number == 100 {
                 assert_eq!(sparse.encoding(), Encoding::Sparse);
                 assert_eq!(*registers_of(&sparse), *registers_of(&dense));
@@ -257,7 +262,7 @@ mod tests {
                 let register = REGISTERS - 1 - at * spread % REGISTERS;
                 let is_new = model[register] < rank;
                 model[register] = model[register].max(rank);
-                prop_assert_eq!(sketch.raise(Place { register, rank }), Ok(is_new));
+                prop_assert_eq!(sketch.raise(Place { register, rank }, SPARSE_BYTES_MAX), Ok(is_new));
             }
             let parsed = Sketch::parse(Cow::Borrowed(sketch.bytes())).unwrap();
             prop_assert_eq!(&*registers_of(&parsed), &*model);
@@ -274,7 +279,7 @@ mod tests {
             let mut registers = Registers::default();
             let is_valid = sketch.merge_into(&mut registers).is_ok();
             for (register, rank) in places {
-                let raised = sketch.raise(Place { register, rank });
+                let raised = sketch.raise(Place { register, rank }, SPARSE_BYTES_MAX);
                 prop_assert!(raised.is_ok() || !is_valid);
             }
             prop_assert!(sketch.unpack().is_ok() || !is_valid);

@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 
 use super::hash::Place;
-use super::sketch::{HEADER_BYTES, REGISTERS, SPARSE_BYTES_MAX, SketchError};
+use super::sketch::{HEADER_BYTES, REGISTERS, SketchError};
 
 const SHORT_ZEROS_MAX: usize = 64;
 const VALUES_MAX: usize = 4;
@@ -111,7 +111,11 @@ pub(super) enum Raised {
 
 /// Raises one register in the value of a sketch, whose header is left as it is.
 // Source: Redis 7.2 `hyperloglog.c`, `hllSparseSet`: the same runs, so that the bytes are the same
-pub(super) fn raise(value: &mut Vec<u8>, place: Place) -> Result<Raised, SketchError> {
+pub(super) fn raise(
+    value: &mut Vec<u8>,
+    place: Place,
+    bytes_max: usize,
+) -> Result<Raised, SketchError> {
     if place.rank > VALUE_MAX {
         return Ok(Raised::DoesNotFit);
     }
@@ -129,7 +133,7 @@ pub(super) fn raise(value: &mut Vec<u8>, place: Place) -> Result<Raised, SketchE
         return Ok(Raised::No);
     }
     let new = split(run, place.register - first, place.rank);
-    if new.len() > run.bytes && value.len() + new.len() - run.bytes > SPARSE_BYTES_MAX {
+    if new.len() > run.bytes && value.len() + new.len() - run.bytes > bytes_max {
         return Ok(Raised::DoesNotFit);
     }
     value.splice(at..at + run.bytes, new);

@@ -70,8 +70,7 @@ fn rewrites(page: &mut Page<'_, '_>, status: &SnapshotStatus) {
 /// Snapshots correspond to the RDB dumps of Redis.
 fn snapshots(page: &mut Page<'_, '_>, status: &SnapshotStatus) {
     let shared = page.cx.shared;
-    let replayed = if status.succeeded == 0 { shared.recovery.log_records } else { 0 };
-    let changes = shared.totals().changes.saturating_sub(status.changes_before) + replayed;
+    let changes = shared.unsaved_changes(status);
     let took_s = if status.finished == 0 { -1 } else { (status.last_took_ms / 1000).cast_signed() };
     page.field("rdb_changes_since_last_save", changes);
     page.field("rdb_bgsave_in_progress", u8::from(is_running(status, Purpose::Save)));
@@ -115,14 +114,11 @@ fn log(page: &mut Page<'_, '_>) {
     page.field("log_unsynced_bytes", stats.unsynced_bytes);
 }
 
-/// The value that `repl-backlog-size` shows.
-const REPLICATION_BACKLOG_BYTES: u64 = 1 << 20;
-
 // Source: Redis 7.2 `server.c`, `genRedisInfoString`, section replication
 pub(super) fn replication(page: &mut Page<'_, '_>) {
     let shared = page.cx.shared;
     let replication = &shared.replication;
-    let position = replication.position(&shared.log);
+    let position = replication.shown_position(&shared.log);
     let link = replication.link().clone();
     page.field("role", if link.source.is_some() { "slave" } else { "master" });
     master(page, &link, position);
@@ -137,7 +133,7 @@ pub(super) fn replication(page: &mut Page<'_, '_>) {
     page.field("second_repl_offset", second.map_or(-1, |start| i64::try_from(start).unwrap_or(-1)));
     // The log of the server is the backlog.
     page.field("repl_backlog_active", u8::from(epoch.is_some()));
-    page.field("repl_backlog_size", REPLICATION_BACKLOG_BYTES);
+    page.field("repl_backlog_size", shared.settings.load().repl_backlog_bytes);
     page.field("repl_backlog_first_byte_offset", 0);
     page.field("repl_backlog_histlen", 0);
     page.field("master_replaced", u8::from(replication.replicas().is_fenced()));
@@ -165,9 +161,10 @@ fn master(page: &mut Page<'_, '_>, link: &Link, position: u64) {
         page.field("master_link_down_since_seconds", silent_s);
     }
     page.field("master_lag_bytes", link.source_position.saturating_sub(position));
-    page.field("slave_priority", page.cx.shared.settings.load().replica_priority);
+    let settings = page.cx.shared.settings.load_full();
+    page.field("slave_priority", settings.replica_priority);
     page.field("slave_read_only", 1);
-    page.field("replica_announced", 1);
+    page.field("replica_announced", u8::from(settings.replica_announced));
 }
 
 fn replicas(page: &mut Page<'_, '_>) {

@@ -58,8 +58,12 @@ What differs from Redis 7.2:
 - INFO: `lazyfree_pending_objects` and `lazyfreed_objects` count batches of removed values for the thread that frees
   them; a batch of up to 64 elements is freed at once and not counted. `expired_stale_perc` is always 0.00.
   Fields of Redis about forks, I/O threads, rewrites of a file and defragmentation, which do not exist here, are constants.
+  `rdb_changes_since_last_save` counts records of the log, of which a command that pushes and pops writes two.
 - DEBUG has the subcommands with which client libraries test themselves. Subcommands that show or change internals of
-  Redis (LISTPACK, HTSTATS, SDSLEN, PAUSE-CRON, ...) or end the process do not exist.
+  Redis (LISTPACK, HTSTATS, SDSLEN, PAUSE-CRON, ...) or end the process do not exist. DEBUG SLEEP in a transaction
+  delays the reply of EXEC, not the commands after it: a transaction is executed at one time. DEBUG OBJECT counts
+  `serializedlength` as DUMP writes values: numbers as text, and nothing compressed.
+- LATENCY GRAPH, DOCTOR and LOLWUT have texts of their own.
 - HOTKEYS counts the bytes of requests and replies without those of the transport, cuts keys after 1,024 bytes,
   and leaves out what it cannot attribute to a key with certainty.
 - INCREX also has the options NX and XX of Valkey 9.2. XREADGROUP with CLAIM and BLOCK looks for idle entries at most

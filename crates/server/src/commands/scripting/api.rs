@@ -52,9 +52,12 @@ pub(super) fn prelude(lua: &Lua, kept: &Rc<KeptFunctions>) -> mlua::Result<Prelu
     native.raw_set("random", guard(lua, random)?)?;
     native.raw_set("randomseed", guard(lua, set_seed)?)?;
     native.raw_set("functions", &kept.table)?;
-    let kept = Rc::clone(kept);
-    let register = guard(lua, move |lua, values| registration::register(lua, values, &kept))?;
-    native.raw_set("register_function", register)?;
+    for table in ["redis", "server"] {
+        let kept = Rc::clone(kept);
+        let register =
+            guard(lua, move |lua, values| registration::register(lua, values, &kept, table))?;
+        native.raw_set(format!("register_function_of_{table}"), register)?;
+    }
     native.raw_set("is_stopping", lua.create_function(|_, ()| Ok(is_stopping()))?)?;
     native.raw_set("check_end", lua.create_function(|lua, ()| check_end(lua))?)?;
     native.raw_set("text_bytes_max", TEXT_BYTES_MAX)?;

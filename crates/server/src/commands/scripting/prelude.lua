@@ -604,13 +604,18 @@ end
 
 -- What the code of a library sees while it is loaded. The functions that it registers see `globals`
 -- when they run, but a `redis` that the code has kept remains this one.
-local load_redis = readonly(setmetatable({
-  register_function = native.register_function,
-  log = native.log,
-  LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
-  REDIS_VERSION = native.version, REDIS_VERSION_NUM = native.version_number,
-}, of_globals))
-local load_globals = setmetatable({redis = load_redis, server = load_redis}, of_globals)
+local function table_while_loading(register)
+  return readonly(setmetatable({
+    register_function = register,
+    log = native.log,
+    LOG_DEBUG = 0, LOG_VERBOSE = 1, LOG_NOTICE = 2, LOG_WARNING = 3,
+    REDIS_VERSION = native.version, REDIS_VERSION_NUM = native.version_number,
+  }, of_globals))
+end
+local load_globals = setmetatable({
+  redis = table_while_loading(native.register_function_of_redis),
+  server = table_while_loading(native.register_function_of_server),
+}, of_globals)
 
 -- The environment of all libraries: `__index` is `load_globals` while one is loaded.
 local of_libraries = {

@@ -108,8 +108,27 @@ pub(super) fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(fits)
 }
 
-// Source: Redis 7.2 `function_lua.c`, `luaRegisterFunction`
+/// `table`: the name by which the library calls it, redis or server as in Valkey 8. Errors have it.
 pub(super) fn register(
+    lua: &Lua,
+    values: &MultiValue,
+    kept: &Rc<KeptFunctions>,
+    table: &str,
+) -> Result<Value, NativeError> {
+    registered(lua, values, kept).map_err(|error| match error {
+        NativeError::Reply(text) => {
+            let name = format!("{table}.register_function");
+            reply_error(&String::from_utf8_lossy(&text).replace(FUNCTION, &name))
+        }
+        other => other,
+    })
+}
+
+/// How the texts below name the function.
+const FUNCTION: &str = "redis.register_function";
+
+// Source: Redis 7.2 `function_lua.c`, `luaRegisterFunction`
+fn registered(
     lua: &Lua,
     values: &MultiValue,
     kept: &Rc<KeptFunctions>,

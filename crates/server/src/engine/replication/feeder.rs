@@ -18,6 +18,7 @@ use wire::replication::{
 use super::history::{History, Place};
 use super::states::{States, put_stripe};
 use super::{GIVEN_UP, Replication, Request, Role};
+use crate::config::ReplicaRules;
 use crate::engine::gate::Gate;
 use crate::engine::hub::Hub;
 use crate::engine::rdb_file::Part;
@@ -40,8 +41,7 @@ pub(crate) struct Feed<'a> {
     pub(crate) hub: &'a Hub,
     pub(crate) params: &'a Params,
     pub(crate) now: MonoNs,
-    /// Confirmations that a write needs.
-    pub(crate) replicas_needed: usize,
+    pub(crate) rules: ReplicaRules,
 }
 
 /// Sends the stream to one replica.
@@ -387,7 +387,7 @@ impl Feeder {
     /// Notes that the replica has what precedes the records that follow. It acknowledges that when
     /// it is on its disk.
     fn set_online(&self, feed: &Feed<'_>) {
-        feed.replication.change_replicas(feed.replicas_needed, feed.now, |all| {
+        feed.replication.change_replicas(feed.rules, feed.now, |all| {
             if let Some(replica) = all.get_mut(&self.id) {
                 replica.is_online = true;
                 // It acknowledges nothing during the copy, however long that takes.

@@ -31,13 +31,13 @@ use super::gate::Gate;
 pub(crate) use super::link_state::{LinkState, Request};
 use super::refusal::{ABANDONED, INCOMPLETE};
 use super::signal::Signal;
-use crate::config::MasterAddress;
+use crate::config::{MasterAddress, ReplicaRules, Settings};
 pub(crate) use failover::{Failover, FailoverStage};
 pub(crate) use feeder::{Feed, Feeder, Reader};
 pub(crate) use history::{History, Place};
 pub(crate) use members::{Members, Peer, Present, Update, is_usable, visible_host};
 pub(crate) use promotion::{ANSWER_NS_MAX, OldMaster, Promotion, REPLACED};
-pub(crate) use replicas::{ProgramVersion, Replaced, Replica, Replicas, RunId};
+pub(crate) use replicas::{ProgramVersion, Replaced, Replica, Replicas, RunId, SILENCE_NS_MAX};
 pub(crate) use stored::{StoredRow, put, remove, stored, stored_hash};
 use unsynced::Unsynced;
 
@@ -184,6 +184,11 @@ impl Replication {
         link.source.is_some() && link.state != LinkState::Connected
     }
 
+    /// Whether `replica-serve-stale-data` forbids requests for data now.
+    pub(crate) fn is_stale(&self, settings: &Settings) -> bool {
+        !settings.replica_serve_stale_data && self.lacks_master()
+    }
+
     /// Error reply to requests for data while the copy is incomplete.
     pub(crate) fn incomplete(&self) -> &'static str {
         if self.link().source.is_some() { INCOMPLETE } else { ABANDONED }
@@ -204,6 +209,12 @@ impl Replication {
         } else {
             self.published()
         }
+    }
+
+    /// The same for clients: 0 while there has been neither a replica nor a master, as in Redis.
+    pub(crate) fn shown_position(&self, log: &Log) -> u64 {
+        let has_begun = self.history.lock().epoch().is_some();
+        if has_begun { self.position(log) } else { 0 }
     }
 
     /// The position of the stream up to which a replica has applied it.
@@ -251,15 +262,15 @@ impl Replication {
         &self.replicas
     }
 
-    /// Changes the replicas. `needed`: confirmations that a write needs.
+    /// Changes the replicas.
     pub(crate) fn change_replicas(
         &self,
-        needed: usize,
+        rules: ReplicaRules,
         now: MonoNs,
         change: impl FnOnce(&mut BTreeMap<ConnId, Replica>),
     ) {
         let era = self.history.lock().own().copied();
-        self.replicas.change(era, needed, now, change);
+        self.replicas.change(era, rules, now, change);
     }
 
     /// Number of replicas that have the local log up to a position on disk.

@@ -9,7 +9,7 @@ use reactor::ConnId;
 use wire::replication::{CqlEndpoint, Member};
 
 use super::history::Era;
-use crate::config::MasterAddress;
+use crate::config::{MasterAddress, ReplicaRules};
 use crate::engine::client_address::ClientAddress;
 
 /// Why a master confirms nothing.
@@ -21,8 +21,7 @@ pub(crate) enum Replaced {
     ByReplica,
 }
 
-/// A replica that has been silent for this long does not count as available. Source: Redis 7.2
-/// `redis.conf`, default of `min-replicas-max-lag`.
+/// A replica that has been silent for this long is no longer up for drivers of CQL.
 pub(crate) const SILENCE_NS_MAX: u64 = 10_000_000_000;
 
 /// The name of a process: 40 hexadecimal digits.
@@ -55,6 +54,8 @@ impl std::fmt::Display for ProgramVersion {
 #[derive(Debug, Clone)]
 pub(crate) struct Replica {
     pub(crate) address: ClientAddress,
+    /// The host that it has announced instead of its address.
+    pub(crate) announced_host: Option<Box<str>>,
     /// The port on which it serves clients; 0: unknown.
     pub(crate) port: u16,
     /// `None`: unknown.
@@ -71,6 +72,9 @@ pub(crate) struct Replica {
 
 impl Replica {
     pub(crate) fn host(&self) -> String {
+        if let Some(host) = &self.announced_host {
+            return host.to_string();
+        }
         self.address.internet().map_or_else(String::new, |address| address.ip().to_string())
     }
 
@@ -97,9 +101,9 @@ impl Replica {
         (self.run_id.is_some() && self.run_id == other.run_id) || is_same_place()
     }
 
-    /// Whether it has a complete copy, and is not silent.
-    pub(crate) fn is_available(&self, now: MonoNs) -> bool {
-        self.is_online && now.since(self.heard) <= SILENCE_NS_MAX
+    /// Whether it has a complete copy, and has been silent for no longer than this.
+    pub(crate) fn is_available(&self, now: MonoNs, silence_ns_max: u64) -> bool {
+        self.is_online && now.since(self.heard) <= silence_ns_max
     }
 }
 
@@ -141,11 +145,11 @@ impl Replicas {
     }
 
     /// Changes the replicas. `era`: how their positions are related to the local log, if this
-    /// server assigns them. `needed`: confirmations that a write needs.
+    /// server assigns them.
     pub(crate) fn change(
         &self,
         era: Option<Era>,
-        needed: usize,
+        rules: ReplicaRules,
         now: MonoNs,
         change: impl FnOnce(&mut BTreeMap<ConnId, Replica>),
     ) {
@@ -156,12 +160,16 @@ impl Replicas {
         if table.fence.is_some() {
             return;
         }
-        let available = table.all.values().filter(|replica| replica.is_available(now)).count();
+        let available = table
+            .all
+            .values()
+            .filter(|replica| replica.is_available(now, rules.silence_ns_max))
+            .count();
         self.available.store(available, Ordering::Relaxed);
         if let Some(era) = era {
             let mut durable: Vec<u64> = online(&table.all).map(|replica| replica.durable).collect();
             durable.sort_unstable_by(|left, right| right.cmp(left));
-            let common = durable.get(needed.max(1) - 1).copied().unwrap_or(0);
+            let common = durable.get(rules.needed.max(1) - 1).copied().unwrap_or(0);
             if let Some(bytes) = common.checked_sub(era.stream) {
                 self.confirmed.fetch_max(era.log.0 + bytes, Ordering::SeqCst);
             }
@@ -264,9 +272,12 @@ mod tests {
 
     const ERA: Era = Era { log: Lsn(1000), stream: 5000, is_own: true };
 
+    const RULES: ReplicaRules = ReplicaRules { needed: 1, silence_ns_max: u64::MAX };
+
     fn replica(durable: u64) -> Replica {
         Replica {
             address: ClientAddress::default(),
+            announced_host: None,
             port: 0,
             run_id: None,
             program: ProgramVersion::default(),
@@ -278,7 +289,7 @@ mod tests {
     }
 
     fn set(replicas: &Replicas, id: u64, durable: u64, needed: usize) {
-        replicas.change(Some(ERA), needed, MonoNs(0), |all| {
+        replicas.change(Some(ERA), ReplicaRules { needed, ..RULES }, MonoNs(0), |all| {
             all.insert(ConnId(id), replica(durable));
         });
     }
@@ -292,7 +303,7 @@ mod tests {
         assert_eq!(replicas.confirmed(), 1050);
         set(&replicas, 3, 5080, 2);
         assert_eq!(replicas.confirmed(), 1080);
-        replicas.change(Some(ERA), 2, MonoNs(0), BTreeMap::clear);
+        replicas.change(Some(ERA), RULES, MonoNs(0), BTreeMap::clear);
         assert_eq!(replicas.confirmed(), 1080, "what was confirmed stays so");
         assert_eq!(replicas.available(), 0);
     }
@@ -302,7 +313,7 @@ mod tests {
         let replicas = Replicas::default();
         set(&replicas, 1, 4999, 1);
         assert_eq!((replicas.confirmed(), replicas.count(4999)), (0, 1));
-        replicas.change(None, 1, MonoNs(0), BTreeMap::clear);
+        replicas.change(None, RULES, MonoNs(0), BTreeMap::clear);
         assert_eq!(replicas.confirmed(), 0);
     }
 
@@ -332,7 +343,10 @@ mod tests {
         let replicas = Replicas::default();
         set(&replicas, 1, 5100, 1);
         assert_eq!(replicas.available(), 1);
-        replicas.change(Some(ERA), 1, MonoNs(SILENCE_NS_MAX + 1), |_| {});
+        let rules = ReplicaRules { silence_ns_max: 7, ..RULES };
+        replicas.change(Some(ERA), rules, MonoNs(7), |_| {});
+        assert_eq!(replicas.available(), 1);
+        replicas.change(Some(ERA), rules, MonoNs(8), |_| {});
         assert_eq!((replicas.available(), replicas.count(5100)), (0, 1));
     }
 

@@ -229,6 +229,15 @@ impl Draft {
         for (_, old) in names.into_iter().filter(|(position, _)| *position < self.first) {
             disk.remove(&old)?;
         }
-        shared.log.truncate_before(Lsn(self.first))
+        shared.log.truncate_before(Lsn(self.first.min(backlog_start(shared))))
     }
+}
+/// Where the part of the log begins that replicas may continue from after a disconnect. Without
+/// replicas so far there is none, as in Redis.
+fn backlog_start(shared: &ServerState) -> u64 {
+    if shared.replication.epochs().0.is_none() {
+        return u64::MAX;
+    }
+    let bytes = shared.settings.load().repl_backlog_bytes;
+    shared.log.next().0.saturating_sub(bytes)
 }

@@ -58,7 +58,7 @@ pub(crate) struct SnapshotStatus {
     pub(crate) last_keys: u64,
     pub(crate) finished: u64,
     pub(crate) succeeded: u64,
-    /// Start of the running or the last snapshot.
+    /// Start of the running or the last snapshot, or of the server.
     pub(crate) began: MonoNs,
     /// Number of log records at the start of the last successful snapshot: later ones may be
     /// missing from it.
@@ -111,12 +111,18 @@ pub(crate) struct Snapshots {
 
 impl Snapshots {
     /// `last_unix_ms`: time of the snapshot that the data was loaded from, or of the server's
-    /// start.
-    pub(crate) fn new(disk: Arc<dyn Disk>, last_unix_ms: u64, log_position: u64) -> Snapshots {
+    /// start, which is `now`.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        last_unix_ms: u64,
+        log_position: u64,
+        now: MonoNs,
+    ) -> Snapshots {
         let status = SnapshotStatus {
             last_ok: true,
             last_unix_ms,
             log_position,
+            began: now,
             ..SnapshotStatus::default()
         };
         Snapshots {
@@ -212,8 +218,9 @@ impl Snapshots {
         Ok(Begun::Scheduled)
     }
 
-    /// Starts a scheduled snapshot, or one because the log has grown enough since the last one.
-    pub(crate) fn consider(&self, log: &Log, settings: &Settings, now: MonoNs) {
+    /// Starts a scheduled snapshot, or one because the log has grown enough since the last one, or
+    /// because a pair of `save` is reached. `changes`: since the last one.
+    pub(crate) fn consider(&self, log: &Log, settings: &Settings, now: MonoNs, changes: u64) {
         let next = log.next().0;
         let scheduled = self.status.lock().scheduled;
         if let Some(purpose) = scheduled
@@ -222,14 +229,17 @@ impl Snapshots {
             return;
         }
         let limit_bytes = settings.snapshot_log_bytes;
-        let gathered_bytes = next.saturating_sub(self.status.lock().log_position);
-        let is_due = limit_bytes > 0 && gathered_bytes >= limit_bytes;
+        let SnapshotStatus { log_position, began, .. } = self.status();
+        let gathered_bytes = next.saturating_sub(log_position);
+        let age_s = now.since(began) / 1_000_000_000;
+        let is_due = limit_bytes > 0 && gathered_bytes >= limit_bytes
+            || settings.save.is_due(age_s, changes);
         if !is_due || log.poisoned().is_some() || !self.may_try(now) {
             return;
         }
         // A concurrent request may have started one: then there is nothing to do.
         if let Ok(number) = self.begin(Purpose::Save, next, now) {
-            tracing::info!(number, gathered_bytes, "the log has grown: taking a snapshot");
+            tracing::info!(number, gathered_bytes, changes, age_s, "taking a snapshot");
         }
     }
 

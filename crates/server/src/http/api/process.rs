@@ -1,6 +1,6 @@
 //! The process: its configuration, threads and last events.
 
-use options::{Change, Section};
+use options::Section;
 use serde_json::{Value, json};
 
 use crate::config::{OPTIONS, Settings, is_secret};
@@ -25,11 +25,7 @@ pub(super) fn configuration(exchange: &Exchange<'_>) -> Value {
             "section": title,
             "value": value,
             "default": option.shown(&defaults),
-            "change": match option.change {
-                Change::Running | Change::Through(_) => "running",
-                Change::Start => "start",
-                Change::Never => "never",
-            },
+            "change": option.change.word(),
             "doc": option.doc,
         })
     });

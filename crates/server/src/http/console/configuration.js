@@ -5,7 +5,7 @@ import { button, element, field, note, panel, prose, table } from "./dom.js";
 import { may } from "./state.js";
 
 const REDACTED = "(redacted)";
-const CHANGES = { running: "any time", start: "at a start", never: "never" };
+const CHANGES = { running: "any time", start: "at a start", never: "never", fixed: "never", "no effect": "no effect" };
 
 const state = { search: "", onlyChanged: false, edits: null, problem: null, done: null };
 

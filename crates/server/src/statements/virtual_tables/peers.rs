@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::VirtualTableContext;
 use super::system::{RACK, RELEASE_VERSION, data_center, token_of};
-use crate::engine::replication::{Peer, visible_host};
+use crate::engine::replication::{Peer, SILENCE_NS_MAX, visible_host};
 
 /// The servers that this client can connect to, with their addresses.
 fn found(cx: &VirtualTableContext<'_>) -> Vec<(Peer, SocketAddr)> {
@@ -24,7 +24,8 @@ fn schema_version(cx: &VirtualTableContext<'_>, peer: &Peer) -> Uuid {
     let is_late = needed.is_some_and(|needed| {
         let host = Some(peer.member.host);
         let replicas = replication.replicas().list();
-        let mut replicas = replicas.iter().filter(|one| one.is_available(cx.now.mono));
+        let mut replicas =
+            replicas.iter().filter(|one| one.is_available(cx.now.mono, SILENCE_NS_MAX));
         replicas.any(|one| one.cql.map(|cql| cql.0) == host && one.durable < needed)
     });
     if is_late { Uuid::nil() } else { cx.shared.catalog.load().version }
