@@ -11,8 +11,8 @@ use super::commit::{Record, Unit};
 use super::gate::Gate;
 use super::reactor_state::ReactorState;
 use super::replication::{
-    History, Link, OldMaster, Replaced, Role, StoredRow, put, remove, replaced_file, stored,
-    stored_hash,
+    FailoverStage, History, Link, OldMaster, Replaced, Role, StoredRow, put, remove, replaced_file,
+    stored, stored_hash,
 };
 use super::server_state::ServerState;
 use crate::config::{MasterAddress, ReplicaOf};
@@ -129,6 +129,28 @@ pub(crate) fn replace(
                                  forgets it");
     }
     Ok(confirmed)
+}
+
+/// Notes that the replica of a failover is asked now to become the master. False if there is no
+/// failover. A restart of this server, as the master of its configuration, must confirm nothing: the
+/// replica may have been promoted. Blocking.
+pub(crate) fn begin_request(shared: &ServerState) -> io::Result<bool> {
+    let replication = &shared.replication;
+    let is_first = replication.failover().as_ref().map(|failover| failover.stage)
+        == Some(FailoverStage::Connecting);
+    if let (true, Some(epoch)) = (is_first, replication.epochs().0) {
+        replaced_file::write(&*shared.snapshots.disk, &epoch.id)?;
+    }
+    Ok(replication.begin_request())
+}
+
+/// Ends what a failover that has failed has set: this server is the master that it was. Blocking.
+pub(crate) fn end_hand_over(shared: &ServerState) {
+    if shared.replication.replicas().lift_fence(Some(Replaced::HandsOver))
+        && let Err(error) = replaced_file::remove(&*shared.snapshots.disk)
+    {
+        tracing::error!(%error, "could not remove the file by which a restart confirms no writes");
+    }
 }
 
 /// Makes a master that another server has replaced confirm writes again, also after a restart. False

@@ -130,7 +130,7 @@ pub(super) fn consider_failure(shared: &ServerState, error: &EndOfLink) {
 /// Makes this server the master that it was.
 pub(crate) fn abort(shared: &ServerState, reason: &dyn std::fmt::Display) {
     tracing::warn!(%reason, "the failover has failed: this server stays the master");
-    shared.replication.replicas().lift_fence(Some(Replaced::HandsOver));
+    role_change::end_hand_over(shared);
     role_change::resume(shared);
     shared.replication.end_failover(&shared.pause);
     wake_all(shared);

@@ -20,6 +20,7 @@ use super::mono_now;
 use crate::config::MasterAddress;
 use crate::engine::clock;
 use crate::engine::replication::{ANSWER_NS_MAX, REPLACED, Request};
+use crate::engine::role_change;
 use crate::engine::server_state::{ServerState, params};
 use crate::statements::stored_schema::cql_identity;
 use crate::tls;
@@ -112,7 +113,11 @@ impl Link {
             details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
         link.ask("REPLCONF", &details, is_over)?;
         link.announce_cql(shared, is_over)?;
-        let more: &[&[u8]] = if shared.replication.begin_request() { &[b"FAILOVER"] } else { &[] };
+        let more: &[&[u8]] = if role_change::begin_request(shared).map_err(LinkError::Io)? {
+            &[b"FAILOVER"]
+        } else {
+            &[]
+        };
         link.request(request, more, is_over)?;
         Ok(link)
     }

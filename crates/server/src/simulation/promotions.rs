@@ -12,6 +12,7 @@ use super::world::World;
 use crate::config::MasterAddress;
 use crate::engine::mail::{Fence, Mail};
 use crate::engine::replication::{LinkState, Role, epoch_id};
+use crate::engine::role_change::begin_request;
 use crate::replica::{abort, complete, end_promotion, hand_over, next_step};
 
 /// Seeds per `cargo test`.
@@ -289,7 +290,7 @@ impl Cluster {
     /// Requests the promotion until it has succeeded, while servers restart and replies are lost.
     fn request_promotion(&mut self, old: usize, target: usize) {
         let mut is_promoted = false;
-        while !is_promoted || self.random.random_bool(0.2) {
+        while !is_promoted || self.random.random_bool(0.5) {
             match self.random.random_range(0..8) {
                 0 => self.write(old),
                 1 => self.write(target),
@@ -322,7 +323,7 @@ impl Cluster {
     fn ask_for_promotion(&mut self, old: usize, target: usize) -> bool {
         let request = {
             let shared = self.worlds[old].shared();
-            shared.replication.begin_request();
+            begin_request(shared).unwrap();
             let end = shared.replication.end(&shared.log);
             let epoch = shared.replication.epochs().0.unwrap().id;
             let epoch = String::from_utf8_lossy(&epoch).into_owned();
@@ -369,8 +370,13 @@ impl Cluster {
         let is_replaced =
             |server: &usize| self.worlds[*server].shared().replication.replicas().is_fenced();
         let masters = self.masters();
+        let of_all = masters.iter().copied().max_by_key(start).expect("a master");
         let newest = masters.iter().copied().filter(|server| !is_replaced(server));
-        let newest = newest.max_by_key(start).expect("the last one is not replaced");
+        let newest = newest.max_by_key(start).unwrap_or(of_all);
+        if is_replaced(&newest) {
+            // It restarted while it handed over, and its replica is not promoted.
+            assert_eq!(ask(&mut self.worlds[newest], "REPLICAOF NO ONE|"), "+OK\r\n");
+        }
         for server in (0..SERVERS).filter(|server| *server != newest) {
             if self.follows[server] != Some(newest) {
                 self.reconfigure(server, newest);
@@ -530,6 +536,27 @@ fn reconfiguration_ends_a_promotion() {
     assert_eq!(cluster.role(1), Role::Replica);
     assert_eq!(client.received(), b"-ERR another REPLICAOF has ended the promotion\r\n");
     assert!(ask(&mut cluster.worlds[1], "SET k v|").starts_with("-READONLY"));
+}
+
+/// The new master may have been promoted when the old one restarts as the master of its
+/// configuration, with another replica.
+#[test]
+fn a_master_that_restarts_while_it_hands_over_confirms_nothing() {
+    let mut cluster = Cluster::start(13);
+    (1..SERVERS).for_each(|server| cluster.follow(server, None));
+    assert_eq!(ask(&mut cluster.worlds[0], "FAILOVER|"), "+OK\r\n");
+    let address = std::iter::repeat_with(|| cluster.wait_for_target(0)).take(20).flatten().next();
+    let address = address.expect("both replicas have all");
+    hand_over(cluster.worlds[0].shared(), address);
+    assert!(cluster.ask_for_promotion(0, 1));
+    cluster.follows[1] = None;
+    cluster.kill(0);
+    cluster.follow(2, None);
+    let old = &mut cluster.worlds[0];
+    assert_eq!(info(old, "master_replaced"), "1");
+    assert_eq!(ask(old, "CLIENT DURABILITY replicated|SET k 1|"), format!("+OK\r\n{REFUSED}"));
+    assert_eq!(ask(old, "REPLICAOF NO ONE|"), "+OK\r\n");
+    assert_eq!(info(&mut cluster.worlds[0], "master_replaced"), "0");
 }
 
 #[test]
