@@ -37,5 +37,6 @@ mod tls;
 pub mod upgrade;
 
 pub use commands::commands_markdown;
+pub use commands::scripting::check as script_check;
 pub use http::check as http_check;
 pub use serve::serve;

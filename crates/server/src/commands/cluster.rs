@@ -327,9 +327,10 @@ fn getkeysinslot(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let count_max = usize::try_from(integer(args.get(3))?).ok();
     let invalid = Fail::text("ERR Invalid slot or number of keys");
     let (Some(slot), Some(count_max)) = (slot, count_max) else { return Err(invalid) };
-    let mut found = Vec::new();
+    let (mut found, mut bytes) = (Vec::new(), 0);
     visit_slot(cx, slot, |key| {
-        if found.len() < count_max {
+        if found.len() < count_max && cx.reply.has_room_for(bytes) {
+            bytes += key.len();
             found.push(key.to_vec());
         }
     })?;

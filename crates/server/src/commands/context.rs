@@ -120,6 +120,12 @@ impl CommandContext<'_> {
         if self.reply.has_room_for(more) { Ok(()) } else { self.check_reply() }
     }
 
+    /// Bytes of the value of each key.
+    pub(crate) fn values_bytes(&self, keys: Args<'_>) -> impl Iterator<Item = usize> {
+        let bytes = |key| self.locked.memory_bytes(self.db, self.key(key)).unwrap_or(0);
+        keys.iter().map(bytes)
+    }
+
     /// Fails if a part of the reply was refused: a command removes nothing that its client does not
     /// receive.
     #[inline]

@@ -7,6 +7,8 @@
 
 mod api;
 mod bits;
+#[doc(hidden)]
+pub mod check;
 mod cjson;
 mod cmsgpack;
 mod fcall;

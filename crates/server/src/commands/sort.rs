@@ -176,7 +176,7 @@ fn sorted(
         cx.spend(if is_set { value.len() } else { range.end })?;
         let is_reversed = options.is_descending && !is_set;
         let found = elements(value, range, is_reversed)?;
-        return Ok(found.into_iter().map(Cow::into_owned).collect());
+        return copies(cx, found.iter());
     }
     cx.spend(value.len().saturating_mul(SET_COST))?;
     let all = elements(value, 0..value.len(), false)?;
@@ -198,7 +198,16 @@ fn sorted(
         let ordering = a.compare(*b).then_with(by_element);
         if options.is_descending { ordering.reverse() } else { ordering }
     });
-    Ok(order[range].iter().map(|(_, at)| all[*at].to_vec()).collect())
+    copies(cx, order[range].iter().map(|(_, at)| &all[*at]))
+}
+
+/// Copies elements, if there is memory for all of them.
+fn copies<'a>(
+    cx: &CommandContext<'_>,
+    elements: impl Iterator<Item = &'a Cow<'a, [u8]>> + Clone,
+) -> Result<Vec<Vec<u8>>, Fail> {
+    cx.check_more(elements.clone().map(|element| element.len()).sum())?;
+    Ok(elements.map(|element| element.to_vec()).collect())
 }
 
 /// Returns a range of the elements of a value, counted from its end if `is_reversed`.

@@ -294,6 +294,15 @@ fn difference(inputs: &[Option<Input<'_>>], compact: &Compact) -> ZSet {
     result
 }
 
+fn result_bytes_max(cx: &CommandContext<'_>, operation: Operation, keys: Args<'_>) -> usize {
+    let mut bytes = cx.values_bytes(keys);
+    match operation {
+        Operation::Union => bytes.sum(),
+        Operation::Intersection => bytes.min().unwrap_or(0),
+        Operation::Difference => bytes.next().unwrap_or(0),
+    }
+}
+
 fn reply(cx: &mut CommandContext<'_>, args: Args<'_>, operation: Operation) -> Done {
     let (args, goal) = (args.skip(1), Goal::Reply);
     let query = Query::parse(&cx.locked, cx.db, args, operation, goal, cx.command)?;
@@ -303,6 +312,7 @@ fn reply(cx: &mut CommandContext<'_>, args: Args<'_>, operation: Operation) -> D
         RowShape::Members
     };
     cx.spend(query.compared(operation).saturating_mul(ZSET_COST))?;
+    cx.check_more(result_bytes_max(cx, operation, args.range(1..1 + query.inputs.len())))?;
     let result = query.result(operation, &cx.locked.params().compact);
     shape.header(&mut cx.reply, result.len());
     for (member, score) in &result {

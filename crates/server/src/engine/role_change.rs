@@ -11,8 +11,8 @@ use super::commit::{Record, Unit};
 use super::gate::Gate;
 use super::reactor_state::ReactorState;
 use super::replication::{
-    History, Link, OldMaster, Replaced, Role, StoredRow, epoch_file, put, remove, stored,
-    stored_hash,
+    FailoverStage, History, Link, OldMaster, Replaced, Role, StoredRow, epoch_file, put, remove,
+    stored, stored_hash,
 };
 use super::server_state::ServerState;
 use crate::config::{MasterAddress, ReplicaOf};
@@ -106,8 +106,7 @@ pub(crate) enum ReplacedError {
 /// epoch is `epoch`, replaces it. Returns the position of the stream after which nothing was
 /// confirmed.
 ///
-/// A restart remembers a promotion, soon after this ([`store_replaced`]), and forgets a failover: its
-/// target may not have been promoted.
+/// The thread of promotions stores that soon after this ([`store_replaced`]).
 pub(crate) fn replace(
     shared: &ServerState,
     epoch: &EpochId,
@@ -133,7 +132,26 @@ pub(crate) fn reinstate(shared: &ServerState) -> bool {
     is_reinstated
 }
 
-/// Stores durably whether another server has replaced this one, so that a restart knows. Blocking.
+/// Notes that the replica of a failover is asked now to become the master. False if there is no
+/// failover. A restart of this server, as the master of its configuration, must confirm nothing: the
+/// replica may have been promoted. Blocking.
+pub(crate) fn begin_request(shared: &ServerState) -> io::Result<bool> {
+    let replication = &shared.replication;
+    let stage = replication.failover().as_ref().map(|failover| failover.stage);
+    if stage == Some(FailoverStage::Connecting) {
+        store_replaced(shared)?;
+    }
+    Ok(replication.begin_request())
+}
+
+/// Ends what a failover that has failed has set: this server is the master that it was.
+pub(crate) fn end_hand_over(shared: &ServerState) {
+    shared.replication.replicas().lift_fence(Some(Replaced::HandsOver));
+    shared.replication.promotions.raise();
+}
+
+/// Stores durably whether another server has replaced this one, or may have, so that a restart knows.
+/// Blocking.
 pub(crate) fn store_replaced(shared: &ServerState) -> io::Result<()> {
     let (replication, disk) = (&shared.replication, &*shared.snapshots.disk);
     let mut is_stored = replication.is_replaced_stored.lock();
@@ -141,7 +159,7 @@ pub(crate) fn store_replaced(shared: &ServerState) -> io::Result<()> {
         let history = replication.history();
         history.epoch().filter(|_| history.own().is_some()).map(|epoch| epoch.id)
     };
-    match epoch.filter(|_| replication.replicas().is_replaced()) {
+    match epoch.filter(|_| replication.replicas().is_fenced()) {
         Some(epoch) if !*is_stored => epoch_file::write(disk, epoch_file::REPLACED, &epoch, 0)?,
         None if *is_stored => epoch_file::remove(disk, epoch_file::REPLACED)?,
         _ => return Ok(()),

@@ -80,7 +80,7 @@ pub fn check_body(body: &[u8]) {
     if json_limits::check(body).is_err() {
         return;
     }
-    if let Ok(call) = Call::parse(body) {
+    if let Ok(call) = Call::read(body) {
         for raw in call.raws() {
             check_value(raw);
         }
@@ -88,6 +88,16 @@ pub fn check_body(body: &[u8]) {
     if let Ok(raw) = serde_json::from_slice::<&RawValue>(body) {
         check_value(raw);
     }
+}
+
+/// The number of commands of a body of `/pipeline`, or the error for the client.
+pub fn parse_commands(body: &[u8]) -> Result<usize, String> {
+    command::parse_all(body).map(|commands| commands.len()).map_err(Into::into)
+}
+
+/// The number of values of a body of `/cql`, or the error for the client.
+pub fn parse_call(body: &[u8]) -> Result<usize, String> {
+    Call::read(body).map(|call| call.raws().len()).map_err(|error| error.to_string())
 }
 
 /// Returns the number of values, and the nesting depth of arrays and objects.

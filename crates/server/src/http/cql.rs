@@ -72,9 +72,7 @@ pub(super) fn answer(exchange: &mut Exchange<'_>, request: &Request<'_>) -> Answ
         Ok(None) => {}
         Err(text) => return Ok(exchange.fail(400, text)),
     }
-    let call = json_limits::check(request.body())
-        .map_err(|error| bad(error.to_string()))
-        .and_then(|()| Call::parse(request.body()));
+    let call = Call::read(request.body());
     if call.as_ref().is_ok_and(|call| exchange.is_stopped(call)) {
         return Err(exchange.context.reason_of_pause());
     }
@@ -182,7 +180,13 @@ fn bad(text: impl Into<String>) -> CqlError {
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn parse(body: &'a [u8]) -> Result<Call<'a>> {
+    /// Parses a body whose size is within the limits.
+    pub(super) fn read(body: &'a [u8]) -> Result<Call<'a>> {
+        json_limits::check(body).map_err(|error| bad(error.to_string()))?;
+        Call::parse(body)
+    }
+
+    fn parse(body: &'a [u8]) -> Result<Call<'a>> {
         let members: BTreeMap<String, &RawValue> = serde_json::from_slice(body)
             .map_err(|error| bad(format!("the body is not a JSON object: {error}")))?;
         let mut call = Call::default();

@@ -18,7 +18,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Why the role was not handed over.
 #[derive(Debug, thiserror::Error)]
-enum Reason {
+pub(crate) enum Reason {
     #[error("it was aborted")]
     Aborted,
     #[error("no replica had all records in time")]
@@ -35,21 +35,20 @@ pub(super) fn begin(shared: &ServerState) {
     let failover = shared.replication.failover().clone();
     let Some(failover) = failover.filter(|one| one.stage <= FailoverStage::Aborted) else { return };
     match wait_for_replica(shared, &failover) {
-        Ok(target) => {
-            tracing::info!(%target, "handing over to a replica");
-            hand_over(shared);
-            role_change::set_source(shared, target);
-        }
+        Ok(target) => hand_over(shared, target),
         Err(reason) => abort(shared, &reason),
     }
 }
 
-/// Makes this server confirm no write by its replicas.
-fn hand_over(shared: &ServerState) {
-    let Some(epoch) = shared.replication.epochs().0 else { return };
-    if let Err(error) = role_change::replace(shared, &epoch.id, Replaced::HandsOver) {
+/// Makes this server confirm no write by its replicas, and a replica of its target.
+pub(crate) fn hand_over(shared: &ServerState, target: MasterAddress) {
+    tracing::info!(%target, "handing over to a replica");
+    if let Some(epoch) = shared.replication.epochs().0
+        && let Err(error) = role_change::replace(shared, &epoch.id, Replaced::HandsOver)
+    {
         tracing::warn!(%error, "handing over without its own stream");
     }
+    role_change::set_source(shared, target);
 }
 
 /// Takes no more writes, and waits until a replica has all of them. Returns its address.
@@ -61,39 +60,52 @@ fn wait_for_replica(shared: &ServerState, failover: &Failover) -> Result<MasterA
     let is_quiet = pass_fence(shared, &is_over);
     let position = replication.note_own_position(&shared.log);
     shared.log.request_sync(shared.log.next());
+    let position = position.filter(|_| is_quiet);
     loop {
-        if replication.signal.is_over() {
-            return Err(Reason::Stopping);
-        }
-        let has_all = |replica: &Replica| {
-            is_quiet && replica.is_online && position.is_some_and(|all| replica.durable >= all)
-        };
-        let is_target = |replica: &Replica| match &failover.target {
-            Some(target) => *target == replica.place(),
-            None => replica.port != 0,
-        };
-        let replicas = replication.replicas().list();
-        let found = replicas.iter().find(|one| is_target(one) && has_all(one)).map(Replica::place);
-        let forced = failover.target.clone().filter(|_| failover.is_forced && is_late());
-        if let Some(target) = found.or(forced) {
-            // The next step cannot be aborted: the replica may have been promoted.
-            return if replication.begin_hand_over() { Ok(target) } else { Err(Reason::Aborted) };
-        }
-        if replication.is_failover_aborted() {
-            return Err(Reason::Aborted);
-        }
-        if replication.replicas().is_fenced() {
-            return Err(Reason::Replaced);
-        }
-        if is_late() {
-            return Err(Reason::Late);
+        if let Some(step) = next_step(shared, failover, position, is_late()) {
+            return step;
         }
         std::thread::sleep(CHECK_INTERVAL);
     }
 }
 
+/// Whether a failover hands over now, and to which replica. `None`: it waits. `position`: that of all
+/// writes, which have ended.
+pub(crate) fn next_step(
+    shared: &ServerState,
+    failover: &Failover,
+    position: Option<u64>,
+    is_late: bool,
+) -> Option<Result<MasterAddress, Reason>> {
+    let replication = &shared.replication;
+    if replication.signal.is_over() {
+        return Some(Err(Reason::Stopping));
+    }
+    let has_all =
+        |replica: &Replica| replica.is_online && position.is_some_and(|all| replica.durable >= all);
+    let is_target = |replica: &Replica| match &failover.target {
+        Some(target) => *target == replica.place(),
+        None => replica.port != 0,
+    };
+    let replicas = replication.replicas().list();
+    let found = replicas.iter().find(|one| is_target(one) && has_all(one)).map(Replica::place);
+    let forced = failover.target.clone().filter(|_| failover.is_forced && is_late);
+    if let Some(target) = found.or(forced) {
+        // The next step cannot be aborted: the replica may have been promoted.
+        let has_begun = replication.begin_hand_over();
+        return Some(if has_begun { Ok(target) } else { Err(Reason::Aborted) });
+    }
+    if replication.is_failover_aborted() {
+        return Some(Err(Reason::Aborted));
+    }
+    if replication.replicas().is_fenced() {
+        return Some(Err(Reason::Replaced));
+    }
+    is_late.then_some(Err(Reason::Late))
+}
+
 /// Ends a failover whose replica is the master now: it has sent its stream.
-pub(super) fn complete(shared: &ServerState) {
+pub(crate) fn complete(shared: &ServerState) {
     if shared.replication.end_failover(&shared.pause).is_some() {
         tracing::info!("the failover is complete");
         wake_all(shared);
@@ -116,9 +128,9 @@ pub(super) fn consider_failure(shared: &ServerState, error: &EndOfLink) {
 }
 
 /// Makes this server the master that it was.
-fn abort(shared: &ServerState, reason: &dyn std::fmt::Display) {
+pub(crate) fn abort(shared: &ServerState, reason: &dyn std::fmt::Display) {
     tracing::warn!(%reason, "the failover has failed: this server stays the master");
-    shared.replication.replicas().lift_fence(Some(Replaced::HandsOver));
+    role_change::end_hand_over(shared);
     role_change::resume(shared);
     shared.replication.end_failover(&shared.pause);
     wake_all(shared);

@@ -20,6 +20,7 @@ use super::mono_now;
 use crate::config::MasterAddress;
 use crate::engine::clock;
 use crate::engine::replication::{ANSWER_NS_MAX, REPLACED, Request};
+use crate::engine::role_change;
 use crate::engine::server_state::{ServerState, params};
 use crate::statements::stored_schema::cql_identity;
 use crate::tls;
@@ -47,6 +48,11 @@ pub(crate) enum LinkError {
     Silent(Duration),
     #[error("the master refused {request}: {reply}")]
     Refused { request: &'static str, reply: String },
+    #[error(
+        "the server is not Myriad, but Redis or one like it, which has no stream that a backup or a \
+         replica can read: `myriad import redis://HOST:PORT` copies its data, and follows it"
+    )]
+    Foreign,
     #[error("the master does not speak the Redis protocol: {0}")]
     Protocol(#[from] ProtocolError),
     #[error(transparent)]
@@ -111,7 +117,11 @@ impl Link {
             details.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]).collect();
         link.ask("REPLCONF", &details, is_over)?;
         link.announce_cql(shared, is_over)?;
-        let more: &[&[u8]] = if shared.replication.begin_request() { &[b"FAILOVER"] } else { &[] };
+        let more: &[&[u8]] = if role_change::begin_request(shared).map_err(LinkError::Io)? {
+            &[b"FAILOVER"]
+        } else {
+            &[]
+        };
         link.request(request, more, is_over)?;
         Ok(link)
     }
@@ -345,7 +355,13 @@ impl Link {
     fn fill_frame(&mut self, is_over: &dyn Fn() -> bool) -> Result<Header, LinkError> {
         self.fill(HEADER_BYTES, is_over)?;
         let head = self.buffer[self.used..].first_chunk().expect("it was filled");
-        let header = Header::decode(head)?;
+        let header = match Header::decode(head) {
+            // An RDB file, or the line ends before it.
+            Err(StreamError::NoFrame) if matches!(head[0], b'$' | b'\n') => {
+                return Err(LinkError::Foreign);
+            }
+            header => header?,
+        };
         self.used += HEADER_BYTES;
         self.fill(header.payload_bytes, is_over)?;
         self.used += header.payload_bytes;
@@ -394,6 +410,14 @@ impl Link {
 }
 
 fn refused(request: &'static str, reply: &Reply) -> LinkError {
+    // Source: Redis 7.2 `replication.c`, `replconfCommand`
+    const UNKNOWN: &[u8] = b"ERR Unrecognized REPLCONF option: ";
+    if let Reply::Error(text) = reply
+        && let Some(b"version" | b"run-id") = text.strip_prefix(UNKNOWN)
+    {
+        // Every version of Myriad knows these.
+        return LinkError::Foreign;
+    }
     let reply = match reply {
         Reply::Error(text) => String::from_utf8_lossy(text).into_owned(),
         other => format!("{other:?}"),
@@ -433,4 +457,57 @@ fn own_port(shared: &ServerState) -> u16 {
     let addresses = shared.identity.addresses.get();
     let address = place.and_then(|place| addresses?.get(place));
     address.map_or(0, std::net::SocketAddr::port)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::thread::scope;
+
+    use super::*;
+
+    /// A server that answers each request with the next text.
+    fn ask_foreign(answers: &[&[u8]]) -> LinkError {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let master = MasterAddress { host: "127.0.0.1".to_owned(), port };
+        scope(|scope| {
+            scope.spawn(|| {
+                let mut client = listener.accept().unwrap().0;
+                let mut request = [0; 1024];
+                for answer in answers {
+                    assert!(client.read(&mut request).unwrap() > 0);
+                    client.write_all(answer).unwrap();
+                }
+            });
+            let login = Login { user: b"", password: None };
+            let mut link = Link::log_in(&master, None, &login, &|| false).unwrap();
+            let mut ask = || {
+                link.ask("REPLCONF", &[b"version", PROGRAM.as_bytes()], &|| false)?;
+                link.request(None, &[], &|| false)?;
+                link.read_frame(&|| false).map(|_| ())
+            };
+            ask().unwrap_err()
+        })
+    }
+
+    #[test]
+    fn another_program_is_named() {
+        let unknown = b"-ERR Unrecognized REPLCONF option: version\r\n";
+        for answers in [
+            &[&b"+PONG\r\n"[..], unknown][..],
+            &[b"+PONG\r\n", b"+OK\r\n", b"+FULLRESYNC 0 0\r\n$EOF:0123456789012345678901234567890"],
+            &[
+                b"+PONG\r\n",
+                b"+OK\r\n",
+                b"+FULLRESYNC 0 0\r\n\n\n$123456\r\nREDIS0011xxxxxxxxxxxxxxxxxxxxxxx",
+            ],
+        ] {
+            let error = ask_foreign(answers);
+            assert!(matches!(error, LinkError::Foreign), "{error}");
+        }
+        let error = ask_foreign(&[b"+PONG\r\n", b"-ERR no\r\n"]);
+        assert!(matches!(error, LinkError::Refused { .. }), "{error}");
+    }
 }

@@ -41,6 +41,8 @@ pub(crate) use apply::is_of_source_alone;
 #[cfg(test)]
 pub(crate) use apply::{Applied, Applier as StreamApplier};
 use apply::{Applier, ApplyError};
+#[cfg(test)]
+pub(crate) use failover::{abort, complete, hand_over, next_step};
 pub(crate) use link::{Link, LinkError, Login, PROGRAM};
 #[cfg(test)]
 pub(crate) use merge::Merger;

@@ -3,7 +3,9 @@
 
 use base::units::Limit;
 use reactor::SimClient;
+use wire::cql::Version;
 
+use super::cql_client::{self, Client as CqlClient};
 use super::pubsub_client::send;
 use super::world::{Plan, World};
 use crate::commands::REPLY_BYTES_MAX;
@@ -485,6 +487,86 @@ fn unread_replies_of_many_clients_follow_the_memory_limit() {
         world.advance(SECOND_NS);
         run(&mut world);
     }
+}
+
+/// What a command makes its reply from counts, however short the reply is.
+#[test]
+fn what_a_reply_is_made_from_follows_the_memory_limit() {
+    const FREE_BYTES: u64 = 400 << 10;
+    let mut world = world_with(&[("read-buffer-memory-limit", "0")]);
+    let client = world.sim().connect();
+    for number in ["0", "1", "2", "3", "4", "5", "6", "7"] {
+        let element = format!("{number}{}", "v".repeat(40 << 10));
+        ask(&mut world, &client, &["RPUSH", "l", &element]);
+        for key in ["s", "s2"] {
+            ask(&mut world, &client, &["SADD", key, &element]);
+        }
+        for key in ["z", "z2"] {
+            ask(&mut world, &client, &["ZADD", key, number, &element]);
+        }
+        ask(&mut world, &client, &["GEOADD", "g", "1", "1", &element]);
+    }
+    ask(&mut world, &client, &["SET", "text", &"v".repeat(1000)]);
+    let requests = [
+        ("LCS text text LEN", ":1000\r\n"),
+        ("SORT l BY nosort GET none_*", "*8\r\n$-1"),
+        ("SORT l ALPHA GET none_*", "*8\r\n$-1"),
+        ("SDIFF s s2", "*0"),
+        ("ZDIFF 2 z z2", "*0"),
+        ("GEOSEARCHSTORE copy g FROMLONLAT 1 1 BYRADIUS 9 km", ":8"),
+    ];
+    for limit in [None, Some(FREE_BYTES)] {
+        if let Some(bytes) = limit {
+            leave(&world, bytes);
+            world.advance(SECOND_NS);
+            run(&mut world);
+        }
+        for (request, expected) in requests {
+            let words: Vec<&str> = request.split_whitespace().collect();
+            let reply = ask(&mut world, &client, &words);
+            let expected = if limit.is_some() { "-OOM " } else { expected };
+            assert!(reply.starts_with(expected), "{request}: {reply:.100}");
+            assert_eq!(world.shared().memory.output.all.current_bytes(), 0, "{request}");
+        }
+        ask(&mut world, &client, &["DEL", "copy"]);
+    }
+}
+
+/// Responses of CQL: one that is too large, and many of clients that do not read.
+#[test]
+fn responses_of_cql_follow_the_memory_limit() {
+    const FREE_BYTES: u64 = 1 << 20;
+    const CLIENTS: usize = 60;
+    const REQUESTS: i16 = 10;
+    let mut world = world_with(&[("read-buffer-memory-limit", "0"), ("cql", "127.0.0.1:0")]);
+    world.shared().catalog.store(cql::schema::builtin());
+    let resp = world.sim().connect();
+    ask(&mut world, &resp, &["SET", "large", &"v".repeat(400 << 10)]);
+    ask(&mut world, &resp, &["SET", "value", &"v".repeat(40 << 10)]);
+    let mut client = CqlClient::start(&mut world, Version::V4, None);
+    let select =
+        |key: &str| format!("SELECT value FROM redis.strings WHERE key = textAsBlob('{key}')");
+    leave(&world, FREE_BYTES);
+    let reply = cql_client::ask(&mut world, &mut client, &select("large"));
+    assert!(reply.contains("memory limit of server"), "{reply:.100}");
+    // All at once, of which each alone has room.
+    (0..REQUESTS).for_each(|stream| client.query(stream, &select("value")));
+    assert_eq!(cql_client::answers(&mut world, &mut client).len(), 10, "each is answered");
+    let greedy: Vec<CqlClient> =
+        (0..CLIENTS).map(|_| CqlClient::start(&mut world, Version::V4, None)).collect();
+    leave(&world, FREE_BYTES);
+    world.advance(SECOND_NS);
+    run(&mut world);
+    for client in &greedy {
+        client.sim.set_window(0);
+        (0..REQUESTS).for_each(|stream| client.query(stream, &select("value")));
+        run(&mut world);
+    }
+    let server = &world.shared().memory.server;
+    let (held, limit) = (server.current_bytes(), server.limit_bytes().unwrap());
+    assert!(held > limit - FREE_BYTES / 2, "{held} of {limit}");
+    assert!(held < limit + FREE_BYTES / 4, "{held} of {limit}");
+    assert_eq!(ask(&mut world, &resp, &["PING"]), "+PONG\r\n");
 }
 
 /// A payload of RESTORE for a string of `len` bytes that are equal: 88 of them for one of input.

@@ -40,6 +40,15 @@ fn cql(replica: &State) -> String {
     )
 }
 
+/// The port that a replica announces: the same until it restarts.
+pub(super) fn port(replica: &World) -> u16 {
+    port_of(replica.state())
+}
+
+fn port_of(replica: &State) -> u16 {
+    u16::try_from(replica.shared.keyspace.seed() % 60_000).unwrap() + 1
+}
+
 pub(super) fn plan() -> Plan {
     with_options(&[("enable-debug-command", "yes")])
 }
@@ -90,7 +99,8 @@ impl<'s> Link<'s> {
         );
         let chained = if is_old { String::new() } else { format!(" capa {CHAIN_CAPABILITY}") };
         let capabilities = format!("capa {CAPABILITY} capa {MEMBERS_CAPABILITY}{chained}");
-        let request = format!("REPLCONF {capabilities} {}\r\nPSYNC {place}\r\n", cql(replica));
+        let announced = format!("listening-port {} {}", port_of(replica), cql(replica));
+        let request = format!("REPLCONF {capabilities} {announced}\r\nPSYNC {place}\r\n");
         client.send(request.as_bytes());
         turn(source);
         let (applied, frames) = (Applied::default(), FrameReader::default());
@@ -177,20 +187,36 @@ pub(super) fn follow(
     must_copy: &mut bool,
     frames: Option<usize>,
 ) -> SimClient {
+    const ATTEMPTS_MAX: usize = 20;
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(link) = follow_once(source, replica, *must_copy, frames) {
+            *must_copy = false;
+            return link;
+        }
+        *must_copy = true;
+    }
+    panic!("the replica cannot apply the stream of its master");
+}
+
+/// `None`: the stream must begin again with a copy.
+fn follow_once(
+    source: &mut World,
+    replica: &mut World,
+    must_copy: bool,
+    frames: Option<usize>,
+) -> Option<SimClient> {
     let state = replica.state().clone();
     // Some links are those of an older version.
     let is_old = state.shared.replication.position(&state.shared.log).is_multiple_of(3);
-    let mut link = Link::open(source, &state, *must_copy, is_old);
-    *must_copy = false;
+    let mut link = Link::open(source, &state, must_copy, is_old);
     let mut left = frames.unwrap_or(usize::MAX);
     let mut before = 0;
     for _ in 0..20_000 {
         link.receive(source);
         let count = left.min(7);
         if !link.apply(count, replica.sim().now()) {
-            *must_copy = true;
             link.client.close();
-            return follow(source, replica, must_copy, frames);
+            return None;
         }
         left -= count;
         turn(replica);
@@ -199,7 +225,7 @@ pub(super) fn follow(
         let end = source.shared().replication.position(&source.shared().log);
         let is_whole = link.applier.link_state() == LinkState::Connected && at == end;
         if left == 0 || (is_whole && frames.is_none()) {
-            return link.client;
+            return Some(link.client);
         }
         if at == before && source.plan.durability != Durability::Always {
             // A copy, and an epoch, wait for a sync of the master.

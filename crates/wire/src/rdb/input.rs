@@ -5,20 +5,19 @@ use std::io::{ErrorKind, Read};
 use super::checksum::Checksum;
 use super::error::RdbError;
 use super::lzf;
-use super::packed::{Malformed, TOO_MANY};
+use super::packed::{ELEMENT_BYTES, Malformed, Room, Sink, TOO_LARGE, TOO_MANY};
 use super::strings::Strings;
 
 /// Bytes by which a buffer grows before the bytes of a string are there.
 const STEP_BYTES: usize = 64 << 10;
 /// Bytes by which a short string may grow when it is compressed; a long one grows by a 32nd.
 const LZF_EXCESS_BYTES: u64 = 64;
-/// Memory of one element beyond its bytes.
-const ELEMENT_BYTES: u64 = 8;
 
 /// Limits of one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of its strings together.
+    /// Bytes that it may take in memory while it is decoded: its strings, and what each element
+    /// takes beyond them.
     pub bytes_max: u64,
     /// Bytes of each string.
     pub string_bytes_max: u64,
@@ -44,8 +43,8 @@ pub(super) struct Input<R> {
     from: R,
     offset: u64,
     checksum: Checksum,
-    /// Bytes that the strings of this value may still have.
-    room_bytes: u64,
+    /// Bytes that this value may still take.
+    room: Room,
     /// Bytes that a copy may have.
     copied_max: u64,
     string_bytes_max: u64,
@@ -64,7 +63,7 @@ impl<R: Read> Input<R> {
             from,
             offset: 0,
             checksum,
-            room_bytes: bytes_max,
+            room: Room(bytes_max),
             copied_max: bytes_max,
             string_bytes_max,
             elements_max,
@@ -85,23 +84,36 @@ impl<R: Read> Input<R> {
 
     /// Sets the limits of the value that follows.
     pub(super) fn limit(&mut self, limits: Limits) {
-        self.room_bytes = limits.bytes_max;
+        self.room = Room(limits.bytes_max);
         self.copied_max = limits.bytes_max;
         self.string_bytes_max = limits.string_bytes_max;
         self.elements_max = limits.elements_max;
     }
 
-    pub(super) fn elements_max(&self) -> usize {
-        self.elements_max
+    /// A sink with the limits of this value.
+    pub(super) fn sink<'a>(&'a mut self, out: &'a mut Strings) -> Sink<'a> {
+        Sink { out, elements_max: self.elements_max, room: &mut self.room }
     }
 
     /// The error for `what` is wrong with a packed value.
     pub(super) fn refused(&self, what: Malformed) -> RdbError {
-        if what == TOO_MANY { self.too_many() } else { self.malformed(what) }
+        match what {
+            TOO_MANY => self.too_many(),
+            TOO_LARGE => RdbError::TooLarge { offset: self.offset },
+            _ => self.malformed(what),
+        }
     }
 
     fn too_many(&self) -> RdbError {
         RdbError::TooMany { offset: self.offset }
+    }
+
+    /// Fails if a value has as many parts of a kind as allowed, or no memory for another one.
+    pub(super) fn take_part(&mut self, count: usize, bytes: usize) -> Result<(), RdbError> {
+        if count >= self.elements_max {
+            return Err(self.too_many());
+        }
+        self.take_room(bytes as u64)
     }
 
     pub(super) fn offset(&self) -> u64 {
@@ -180,11 +192,21 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Fails if the strings of a value are longer together than allowed.
+    /// Fails if a value would take more memory than allowed.
     pub(super) fn take_room(&mut self, bytes: u64) -> Result<(), RdbError> {
-        let room = self.room_bytes.checked_sub(bytes);
-        self.room_bytes = room.ok_or(RdbError::TooLarge { offset: self.offset })?;
-        Ok(())
+        self.room.take(bytes).map_err(|what| self.refused(what))
+    }
+
+    /// Passes a packed string to `read`, with the sink for its elements.
+    pub(super) fn unpack<T>(
+        &mut self,
+        out: &mut Strings,
+        read: impl FnOnce(&[u8], &mut Sink<'_>) -> Result<T, Malformed>,
+    ) -> Result<T, RdbError> {
+        let bytes = self.owned_string()?;
+        let found = read(&bytes, &mut self.sink(out)).map_err(|what| self.refused(what))?;
+        self.room.release(bytes.len() as u64);
+        Ok(found)
     }
 
     /// Fails if a string of a value is longer than allowed. Called before its bytes are read or

@@ -5,14 +5,19 @@ use super::strings::Strings;
 /// What is wrong with the bytes.
 pub(super) type Malformed = &'static str;
 
-/// The error of a [`Sink`] that is full.
+/// The errors of a [`Sink`] that is full.
 pub(super) const TOO_MANY: Malformed = "more elements than allowed";
+pub(super) const TOO_LARGE: Malformed = "more bytes than allowed";
 
-/// A list to append to, up to a number of elements.
+/// Memory of one element beyond its bytes.
+pub(super) const ELEMENT_BYTES: u64 = 8;
+
+/// A list to append to, up to a number of elements and bytes.
 #[derive(Debug)]
 pub(super) struct Sink<'a> {
     pub(super) out: &'a mut Strings,
     pub(super) elements_max: usize,
+    pub(super) room: &'a mut Room,
 }
 
 impl Sink<'_> {
@@ -20,8 +25,31 @@ impl Sink<'_> {
         if self.out.len() >= self.elements_max {
             return Err(TOO_MANY);
         }
+        self.room.take(string.len() as u64 + ELEMENT_BYTES)?;
         self.out.push(string);
         Ok(())
+    }
+
+    /// A sink with the same limits for another list.
+    pub(super) fn to<'b>(&'b mut self, out: &'b mut Strings) -> Sink<'b> {
+        Sink { out, elements_max: self.elements_max, room: self.room }
+    }
+}
+
+/// Bytes that a value may still take in memory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room(pub(super) u64);
+
+impl Room {
+    /// Called before memory is allocated. A short input may describe a large value, so each part
+    /// of it counts.
+    pub(super) fn take(&mut self, bytes: u64) -> Result<(), Malformed> {
+        self.0 = self.0.checked_sub(bytes).ok_or(TOO_LARGE)?;
+        Ok(())
+    }
+
+    pub(super) fn release(&mut self, bytes: u64) {
+        self.0 = self.0.saturating_add(bytes);
     }
 }
 
@@ -263,7 +291,7 @@ mod tests {
 
     fn read(read: Read, bytes: &[u8], elements_max: usize) -> Result<Strings, Malformed> {
         let mut out = Strings::default();
-        read(bytes, &mut Sink { out: &mut out, elements_max })?;
+        read(bytes, &mut Sink { out: &mut out, elements_max, room: &mut Room(u64::MAX) })?;
         Ok(out)
     }
 

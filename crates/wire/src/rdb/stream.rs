@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::error::RdbError;
 use super::input::Input;
-use super::packed::{Listpack, Malformed, Sink, TOO_MANY};
+use super::packed::{ELEMENT_BYTES, Listpack, Malformed, Sink, TOO_MANY};
 use super::strings::Strings;
 
 /// The name of an entry.
@@ -75,6 +75,14 @@ pub struct Stream {
 /// Bytes of an id in a name of a part, and in lists of pending entries.
 const RAW_ID_BYTES: usize = 16;
 
+/// What a value in memory takes beyond its strings: an entry with its own names of fields, ...
+const ENTRY_BYTES: u64 = (size_of::<StreamEntry>() + 2 * size_of::<Strings>() + 64) as u64;
+/// ... a group, a consumer ...
+const GROUP_BYTES: usize = 2 * size_of::<Group>();
+const CONSUMER_BYTES: usize = 2 * size_of::<Consumer>();
+/// ... and a pending entry, of which the list and that of its consumers exist at the same time.
+const PENDING_BYTES: usize = 3 * size_of::<Pending>();
+
 fn raw_id(bytes: [u8; RAW_ID_BYTES]) -> StreamId {
     let number = u128::from_be_bytes(bytes);
     let low = u128::from(u64::MAX);
@@ -94,11 +102,8 @@ pub(super) fn read_stream<R: Read>(input: &mut Input<R>, form: u8) -> Result<Str
         let name = input.owned_string()?;
         let name = <[u8; RAW_ID_BYTES]>::try_from(name.as_slice());
         let first = raw_id(name.map_err(|_| input.malformed("name of a part of a stream"))?);
-        let bytes = input.owned_string()?;
-        let elements_max = input.elements_max();
-        let shared_bytes = read_entries(&bytes, first, &mut entries, elements_max)
-            .map_err(|what| input.refused(what))?;
-        input.take_room(shared_bytes)?;
+        let mut names = Strings::default();
+        input.unpack(&mut names, |bytes, sink| read_entries(bytes, first, &mut entries, sink))?;
     }
     let len = input.number()?;
     if len != entries.len() as u64 {
@@ -117,6 +122,7 @@ pub(super) fn read_stream<R: Read>(input: &mut Input<R>, form: u8) -> Result<Str
     }
     let mut stream = Stream { entries, last_id, max_deleted_id, entries_added, groups: Vec::new() };
     for _ in 0..input.number()? {
+        input.take_part(stream.groups.len(), GROUP_BYTES)?;
         let mut group = read_group(input, form)?;
         if form < 2 {
             group.entries_read = estimated_read(&stream, group.last_id);
@@ -158,6 +164,7 @@ fn read_group<R: Read>(input: &mut Input<R>, form: u8) -> Result<Group, RdbError
     // All pending entries, then those of each consumer.
     let mut times = Vec::new();
     for _ in 0..input.number()? {
+        input.take_part(times.len(), PENDING_BYTES)?;
         let id = raw_id(input.array()?);
         times.push((id, input.time_ms()?, input.number()?));
     }
@@ -166,7 +173,8 @@ fn read_group<R: Read>(input: &mut Input<R>, form: u8) -> Result<Group, RdbError
     }
     let (mut consumers, mut owners) = (Vec::new(), vec![None; times.len()]);
     for consumer in 0..input.number()? {
-        let consumer = usize::try_from(consumer).expect("no more than consumers in memory");
+        let consumer = usize::try_from(consumer).unwrap_or(usize::MAX);
+        input.take_part(consumer, CONSUMER_BYTES)?;
         let (name, seen_unix_ms) = (input.owned_string()?, input.time_ms()?);
         let active = if form >= 3 { input.time_ms()? } else { u64::MAX };
         let active_unix_ms = Some(active).filter(|at| at.cast_signed() >= 0);
@@ -196,29 +204,24 @@ fn read_group<R: Read>(input: &mut Input<R>, form: u8) -> Result<Group, RdbError
 const DELETED: i64 = 1;
 const SAME_FIELDS: i64 = 2;
 
-/// Reads the entries of a listpack, whose first one only has the names of fields. Returns the bytes
-/// of the names that entries share, counted for each: a short part may stand for a long stream.
+/// Reads the entries of a listpack, whose first one only has the names of fields. Entries share the
+/// names, but each counts with them: a short part may stand for a long stream.
 // Source: Redis 7.2 `t_stream.c`, the comment in `streamAppendItem`
 fn read_entries(
     bytes: &[u8],
     first: StreamId,
     out: &mut Vec<StreamEntry>,
-    elements_max: usize,
-) -> Result<u64, Malformed> {
-    let push = |listpack: &mut Listpack<'_>, out: &mut Strings| {
-        listpack.push_to(&mut Sink { out, elements_max })
-    };
+    sink: &mut Sink<'_>,
+) -> Result<(), Malformed> {
     let mut listpack = Listpack::new(bytes)?;
     let (live, deleted) = (listpack.number()?, listpack.number()?);
     let count = live.checked_add(deleted).filter(|_| live >= 0 && deleted >= 0);
     let count = count.ok_or("negative number of entries of a stream")?;
-    let mut common = Strings::default();
     for _ in 0..listpack.number()? {
-        push(&mut listpack, &mut common)?;
+        listpack.push_to(sink)?;
     }
-    let common = Arc::new(common);
-    let common_bytes = common.iter().map(|field| field.len() as u64).sum::<u64>();
-    let mut shared_bytes = 0_u64;
+    let common = Arc::new(std::mem::take(sink.out));
+    let names_bytes = common.iter().map(|field| field.len() as u64 + ELEMENT_BYTES).sum::<u64>();
     if listpack.number()? != 0 {
         return Err("no end of the first entry of a part of a stream");
     }
@@ -230,31 +233,32 @@ fn read_entries(
             ms: first.ms.wrapping_add_signed(ms),
             sequence: first.sequence.wrapping_add_signed(sequence),
         };
+        if out.len() >= sink.elements_max {
+            return Err(TOO_MANY);
+        }
+        sink.room.take(ENTRY_BYTES)?;
         let (mut fields, mut values) = (Arc::clone(&common), Strings::default());
         if flags & SAME_FIELDS == 0 {
             let mut own = Strings::default();
             for _ in 0..listpack.number()? {
-                push(&mut listpack, &mut own)?;
-                push(&mut listpack, &mut values)?;
+                listpack.push_to(&mut sink.to(&mut own))?;
+                listpack.push_to(&mut sink.to(&mut values))?;
             }
             fields = Arc::new(own);
         } else {
+            sink.room.take(names_bytes)?;
             for _ in 0..common.len() {
-                push(&mut listpack, &mut values)?;
+                listpack.push_to(&mut sink.to(&mut values))?;
             }
-            shared_bytes = shared_bytes.saturating_add(common_bytes);
         }
         // The number of elements of this entry, to walk backwards.
         listpack.number()?;
-        if out.len() >= elements_max {
-            return Err(TOO_MANY);
-        }
         if flags & DELETED == 0 {
             out.push(StreamEntry { id, fields, values });
         }
     }
     match listpack.element()? {
-        None => Ok(shared_bytes),
+        None => Ok(()),
         Some(_) => Err("more elements than entries in a part of a stream"),
     }
 }

@@ -4,7 +4,9 @@ use std::io::Read;
 
 use super::error::RdbError;
 use super::input::Input;
-use super::packed::{Listpack, Sink, read_intset, read_listpack, read_ziplist, read_zipmap};
+use super::packed::{
+    ELEMENT_BYTES, Listpack, Sink, read_intset, read_listpack, read_ziplist, read_zipmap,
+};
 use super::stream::{Stream, read_stream};
 use super::strings::Strings;
 use super::version::Version;
@@ -43,6 +45,15 @@ impl Value {
             Value::ZSet { members, .. } => members.len(),
             Value::Stream(stream) => stream.entries.len(),
         }
+    }
+
+    /// What storing it costs, in elements: for a stream also its groups, consumers and pending
+    /// entries, of which it may have more than entries.
+    pub fn parts(&self) -> usize {
+        let Value::Stream(stream) = self else { return self.len() };
+        let groups = stream.groups.iter();
+        stream.entries.len()
+            + groups.map(|group| 1 + group.consumers.len() + group.pending.len()).sum::<usize>()
     }
 
     /// Whether it is a collection without elements. A stream may be empty.
@@ -92,6 +103,9 @@ const HASH_METADATA_PRE_GA: u8 = 22;
 const HASH_LISTPACK_EX_PRE_GA: u8 = 23;
 const HASH_METADATA: u8 = 24;
 const HASH_LISTPACK_EX: u8 = 25;
+
+const SCORE_BYTES: u64 = size_of::<f64>() as u64;
+const EXPIRY_BYTES: u64 = size_of::<(usize, u64)>() as u64;
 
 /// Reads the value of a type.
 // Source: Redis 7.2 `rdb.c`, `rdbLoadObject`
@@ -164,9 +178,7 @@ fn add_packed<R: Read>(
     read: ReadPacked,
     out: &mut Strings,
 ) -> Result<(), RdbError> {
-    let bytes = input.owned_string()?;
-    let mut sink = Sink { out, elements_max: input.elements_max() };
-    read(&bytes, &mut sink).map_err(|what| input.refused(what))
+    input.unpack(out, read)
 }
 
 fn packed<R: Read>(input: &mut Input<R>, read: ReadPacked) -> Result<Strings, RdbError> {
@@ -231,6 +243,7 @@ fn zset<R: Read>(
         if score.is_nan() {
             return Err(input.malformed("a score that is NaN"));
         }
+        input.take_room(SCORE_BYTES)?;
         scores.push(score);
     }
     Ok(Value::ZSet { members, scores })
@@ -241,6 +254,7 @@ fn packed_zset<R: Read>(input: &mut Input<R>, read: ReadPacked) -> Result<Value,
     let (mut members, mut scores) = (Strings::default(), Vec::new());
     let mut parts = pairs.iter();
     while let (Some(member), Some(score)) = (parts.next(), parts.next()) {
+        input.take_room(member.len() as u64 + ELEMENT_BYTES + SCORE_BYTES)?;
         members.push(member);
         let score = parse_f64(score).filter(|score| !score.is_nan());
         scores.push(score.ok_or_else(|| input.malformed("a malformed score"))?);
@@ -255,6 +269,7 @@ fn valkey_hash<R: Read>(input: &mut Input<R>) -> Result<Value, RdbError> {
         input.strings(2, &mut pairs)?;
         let at = input.time_ms()?;
         if at.cast_signed() >= 0 {
+            input.take_room(EXPIRY_BYTES)?;
             expiries.push((pairs.len() / 2 - 1, at));
         }
     }
@@ -272,6 +287,7 @@ fn hash_with_expiries<R: Read>(input: &mut Input<R>, is_relative: bool) -> Resul
         if number > 0 {
             let at = earliest.map_or(number, |from| from.saturating_add(number - 1));
             let pair = usize::try_from(pair).expect("no more than strings in memory");
+            input.take_room(EXPIRY_BYTES)?;
             expiries.push((pair, at));
         }
     }
@@ -280,22 +296,20 @@ fn hash_with_expiries<R: Read>(input: &mut Input<R>, is_relative: bool) -> Resul
 
 // Source: Redis 7.4 `t_hash.c`, `OBJ_ENCODING_LISTPACK_EX`: field, value, expiry or 0
 fn packed_hash_with_expiries<R: Read>(input: &mut Input<R>) -> Result<Value, RdbError> {
-    let bytes = input.owned_string()?;
     let (mut pairs, mut expiries) = (Strings::default(), Vec::new());
-    let mut sink = Sink { out: &mut pairs, elements_max: input.elements_max() };
-    let mut read = || -> Result<(), &'static str> {
-        let mut listpack = Listpack::new(&bytes)?;
+    input.unpack(&mut pairs, |bytes, sink| {
+        let mut listpack = Listpack::new(bytes)?;
         while let Some(element) = listpack.element()? {
-            element.push_to(&mut sink)?;
-            listpack.push_to(&mut sink)?;
+            element.push_to(sink)?;
+            listpack.push_to(sink)?;
             let at = u64::try_from(listpack.number()?).map_err(|_| "a negative expiry")?;
             if at > 0 {
+                sink.room.take(EXPIRY_BYTES)?;
                 expiries.push((sink.out.len() / 2 - 1, at));
             }
         }
         Ok(())
-    };
-    read().map_err(|what| input.refused(what))?;
+    })?;
     Ok(Value::Hash { pairs, expiries })
 }
 

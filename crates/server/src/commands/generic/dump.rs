@@ -170,7 +170,7 @@ fn decode(cx: &CommandContext<'_>, payload: &[u8]) -> Result<Storable, Fail> {
         PayloadError::Value(RdbError::TooLong { .. }) => Fail::from(StoreError::TooLong),
         PayloadError::Value(_) => BAD_FORMAT,
     })?;
-    cx.spend(value.len().saturating_mul(kind_of(&value).map_or(1, copy_cost)))?;
+    cx.spend(value.parts().saturating_mul(kind_of(&value).map_or(1, copy_cost)))?;
     let value = Storable::new(value).map_err(|error| match error {
         Unsupported::MalformedStream => BAD_FORMAT,
         module @ Unsupported::Module(_) => {

@@ -294,6 +294,7 @@ fn search(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
     let Some((destination, kind)) = query.destination else {
         return reply_points(&mut cx.reply, &query, &points);
     };
+    admit_points(cx, destination, &points)?;
     let mut stored = ZSet::new();
     for point in &points {
         let score = match kind {
@@ -302,7 +303,7 @@ fn search(cx: &mut CommandContext<'_>, args: Args<'_>, form: Form) -> Done {
         };
         stored.add(&point.member, score, &cx.locked.params().compact);
     }
-    store(cx, destination, &stored)
+    store_result(cx, cx.key(destination), Kind::ZSet, stored.len(), |out| stored.encode(out))
 }
 
 fn reply_points(reply: &mut ReplyWriter<'_>, query: &Query<'_>, points: &[Point<'_>]) -> Done {
@@ -328,12 +329,12 @@ fn reply_points(reply: &mut ReplyWriter<'_>, query: &Query<'_>, points: &[Point<
     Ok(())
 }
 
-fn store(cx: &mut CommandContext<'_>, destination: &[u8], stored: &ZSet) -> Done {
-    /// Log bytes of a member beyond its name.
-    const MEMBER_BYTES: usize = 24;
-    let bytes = stored.heap_bytes().saturating_add(stored.len() * MEMBER_BYTES);
-    cx.admit_record(cx.command, bytes.saturating_add(destination.len()))?;
-    store_result(cx, cx.key(destination), Kind::ZSet, stored.len(), |out| stored.encode(out))
+/// Rejects points that would need too much memory as a sorted set, before it is made.
+fn admit_points(cx: &CommandContext<'_>, destination: &[u8], points: &[Point<'_>]) -> Done {
+    /// Bytes of a member beyond its name, in the set and in the log.
+    const MEMBER_BYTES: usize = 64;
+    let members = points.iter().map(|point| point.member.len() + MEMBER_BYTES);
+    cx.admit_record(cx.command, members.sum::<usize>().saturating_add(destination.len()))
 }
 
 const READS: &[KeySpec] = &[KeySpec::one(KeyAccess::Read)];

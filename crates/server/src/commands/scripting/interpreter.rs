@@ -66,7 +66,7 @@ pub(super) enum Outcome {
 #[derive(Debug)]
 pub(super) struct Interpreter {
     pub(super) lua: Lua,
-    kept: Rc<KeptFunctions>,
+    pub(super) kept: Rc<KeptFunctions>,
     prelude: Prelude,
     /// Scripts by the SHA-1 of their text.
     by_name: HashMap<ScriptName, Rc<Compiled>, FixedState>,

@@ -221,6 +221,7 @@ pub(crate) const SUNION: Command = Command {
 };
 
 fn sunion(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    cx.check_more(cx.values_bytes(args.skip(1)).sum())?;
     let result = union_of(cx, args.skip(1))?;
     reply_set(cx, &result)
 }
@@ -251,6 +252,7 @@ pub(crate) const SDIFF: Command = Command {
 };
 
 fn sdiff(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
+    cx.check_more(cx.values_bytes(args.range(1..2)).sum())?;
     let result = difference_of(cx, args.skip(1))?;
     reply_set(cx, &result)
 }

@@ -29,7 +29,9 @@ fn lcs(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let b = lcs_string(&cx.locked, cx.db, second)?;
     let (a, b) = (&*a, &*b);
     let options = LcsOptions::parse(args)?;
-    let lengths = LcsLengths::new(a, b)?;
+    let cells = LcsLengths::cells(a, b)?;
+    cx.check_more(cells * size_of::<u32>())?;
+    let lengths = LcsLengths::new(a, b, cells);
     if options.wants_len {
         cx.reply.integer(lengths.total());
     } else if options.wants_indexes {
@@ -102,15 +104,18 @@ struct LcsLengths {
 }
 
 impl LcsLengths {
-    /// O(a * b) in time and memory. At the limit, two strings of 4,095 bytes, about 30 ms.
-    fn new(a: &[u8], b: &[u8]) -> Result<LcsLengths, Fail> {
+    /// The number of pairs of prefixes.
+    fn cells(a: &[u8], b: &[u8]) -> Result<usize, Fail> {
         const BYTES_MAX: usize = 64 << 20;
+        let cells = (a.len() + 1).checked_mul(b.len() + 1);
+        cells.filter(|cells| *cells <= BYTES_MAX / size_of::<u32>()).ok_or(Fail::text(
+            "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
+        ))
+    }
+
+    /// O(a * b) in time and memory. At the limit, two strings of 4,095 bytes, about 30 ms.
+    fn new(a: &[u8], b: &[u8], cells: usize) -> LcsLengths {
         let row_len = b.len() + 1;
-        let cells = (a.len() + 1).checked_mul(row_len);
-        let cells =
-            cells.filter(|cells| *cells <= BYTES_MAX / size_of::<u32>()).ok_or(Fail::text(
-                "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len",
-            ))?;
         let mut lengths = LcsLengths { cells: vec![0; cells], row_len };
         for (i, a_byte) in a.iter().enumerate() {
             let (above, below) = lengths.cells[i * row_len..].split_at_mut(row_len);
@@ -119,7 +124,7 @@ impl LcsLengths {
                     if a_byte == b_byte { above[j] + 1 } else { above[j + 1].max(below[j]) };
             }
         }
-        Ok(lengths)
+        lengths
     }
 
     fn at(&self, a_len: usize, b_len: usize) -> u32 {
@@ -182,7 +187,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn common(a: &[u8], b: &[u8]) -> Vec<u8> {
-        let lengths = LcsLengths::new(a, b).expect("short");
+        let cells = LcsLengths::cells(a, b).expect("short");
+        let lengths = LcsLengths::new(a, b, cells);
         let runs = lengths.common_runs(a, b);
         let parts = runs.iter().rev().map(|run| {
             let bytes = &a[run.a_start..run.a_start + run.len];
@@ -203,7 +209,8 @@ mod tests {
     fn longest_common_subsequences() {
         assert_eq!(common(b"ohmytext", b"mynewtext"), b"mytext");
         assert_eq!(common(b"", b"abc"), b"");
-        let lengths = LcsLengths::new(b"ohmytext", b"mynewtext").expect("short");
+        let (a, b) = (b"ohmytext", b"mynewtext");
+        let lengths = LcsLengths::new(a, b, LcsLengths::cells(a, b).expect("short"));
         let runs = lengths.common_runs(b"ohmytext", b"mynewtext");
         let expected =
             [Run { a_start: 4, b_start: 5, len: 4 }, Run { a_start: 2, b_start: 0, len: 2 }];
@@ -213,7 +220,7 @@ mod tests {
     #[test]
     fn too_long_strings_have_no_common_subsequence() {
         let long = vec![0; 20_000];
-        assert!(LcsLengths::new(&long, &long).is_err());
+        assert!(LcsLengths::cells(&long, &long).is_err());
     }
 
     proptest! {

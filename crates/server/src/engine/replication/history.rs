@@ -87,6 +87,8 @@ impl History {
 
     /// Begins an epoch in which this server assigns the positions: from `log` and `stream` on.
     pub(crate) fn begin_epoch(&mut self, id: EpochId, log: Lsn, stream: u64) {
+        // This server followed a source with these, but has not reached them.
+        self.epochs.retain(|epoch| epoch.start <= stream);
         self.add_epoch(Epoch { id, start: stream });
         self.add_era(Era { log, stream, is_own: true });
     }
@@ -185,6 +187,18 @@ mod tests {
 
     fn id(digit: u8) -> EpochId {
         [digit; 40]
+    }
+
+    #[test]
+    fn a_promotion_forgets_epochs_that_were_not_reached() {
+        let mut history = History::default();
+        let epochs = [(b'a', 0), (b'b', 90), (b'c', 200)];
+        let epochs = epochs.map(|(digit, start)| Epoch { id: id(digit), start });
+        history.follow(epochs.to_vec(), Lsn(50), 50);
+        history.begin_epoch(id(b'd'), Lsn(1000), 120);
+        let [a, b, _] = epochs;
+        assert_eq!(history.epochs(), [a, b, Epoch { id: id(b'd'), start: 120 }]);
+        assert_eq!(History::decode(&history.encode()), Some(history));
     }
 
     /// A server that was a master, then a replica from position 100 of the stream to 250, and is a

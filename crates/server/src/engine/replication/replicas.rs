@@ -247,11 +247,6 @@ impl Replicas {
         is_lifted
     }
 
-    /// Whether another server has replaced this one as the master.
-    pub(crate) fn is_replaced(&self) -> bool {
-        self.table.lock().fenced_by == Some(Replaced::ByReplica)
-    }
-
     /// Whether another server has replaced this one as the master, or is about to.
     pub(crate) fn is_fenced(&self) -> bool {
         self.table.lock().fence.is_some()
