@@ -14,12 +14,12 @@ use crate::engine::commit::{Refusal, Unit};
 pub(crate) use crate::engine::elements::{
     ARGUMENT_COST, CLAIM_COST, COMBINED_BYTES, DELIVERY_COST, ENTRY_COST, FIELD_TIME_COST,
     LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, POINT_COST, QUEUED_COST, QUEUED_COST_WITH_EVENTS,
-    SCANNED_BYTES, SET_COST, SKETCH_CHANGE_COST, SKETCH_COST, TIMED_FIELD_COST, ZSET_COST,
-    copy_cost, may_process,
+    REPEATED_BYTES, SCANNED_BYTES, SET_COST, SKETCH_CHANGE_COST, SKETCH_COST, TIMED_FIELD_COST,
+    ZSET_COST, copy_cost, may_process,
 };
 use crate::engine::gate::Gate;
 use crate::engine::named_databases;
-use crate::engine::reactor_state::ReactorState;
+use crate::engine::reactor_state::{ReactorState, is_gated};
 use crate::engine::room::UNCHECKED_BYTES_MAX;
 use crate::engine::server_state::ServerState;
 use crate::engine::stored_rows;
@@ -60,11 +60,11 @@ const RECORD_ARGUMENT_BYTES: usize = 16;
 /// Error for a change that would exceed the memory limits while it is buffered for the log.
 pub(crate) const NO_MEMORY: &str = "OOM command not allowed: its changes need more memory than 'maxmemory' or 'memory-limit' leave";
 
-/// Error for a command that would occupy its reactor for too long.
-pub(crate) const TOO_MANY_ELEMENTS: &str =
-    "ERR the command would process more elements than elements-per-command-max allows";
-
 const RECORD_TOO_LONG: &str = "ERR the changes of this request are too long for one log record";
+
+/// Memory of intermediate results per element that a long request processes: a member of a sorted
+/// set that is added to a result counts 16 elements.
+const BYTES_PER_ELEMENT: usize = 8;
 
 /// Maximum bytes of one reply: a request of a few bytes can request a large value a million times.
 /// Small in unit tests, so that they need not fill a gigabyte.
@@ -105,7 +105,7 @@ pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
     if may_process(elements, elements_max) {
         return Ok(());
     }
-    Err(Fail::text(TOO_MANY_ELEMENTS))
+    Err(Fail::TooManyElements)
 }
 
 impl CommandContext<'_> {
@@ -134,7 +134,45 @@ impl CommandContext<'_> {
     pub(crate) fn spend(&self, elements: usize) -> Done {
         let spent = self.elements.get().saturating_add(elements);
         self.elements.set(spent);
-        check_elements(spent, self.reactor.settings.elements_max())
+        if may_process(spent, self.reactor.settings.elements_max()) {
+            return Ok(());
+        }
+        self.spend_long(spent)
+    }
+
+    /// A long request is limited by the memory that its intermediate results may need.
+    #[cold]
+    fn spend_long(&self, spent: usize) -> Done {
+        if !self.reactor.runs_long_requests {
+            return Err(Fail::TooManyElements);
+        }
+        self.check_more(spent.saturating_mul(BYTES_PER_ELEMENT))
+    }
+
+    /// Counts the bytes of a string that a command copies, if a thread can run the command in place
+    /// of this reactor. Elsewhere only the length of strings limits their copies.
+    #[inline]
+    pub(crate) fn spend_copied(&self, bytes: usize) -> Done {
+        if bytes < REPEATED_BYTES || !self.may_hand_over() {
+            return Ok(());
+        }
+        self.spend(bytes / REPEATED_BYTES)
+    }
+
+    /// Elements that the command may still process.
+    pub(crate) fn elements_left(&self) -> usize {
+        match self.reactor.settings.elements_max() {
+            0 => usize::MAX,
+            _ if self.reactor.runs_long_requests => usize::MAX,
+            count => count.saturating_sub(self.elements.get()),
+        }
+    }
+
+    /// Makes the reply wait for data that the command has read or changed besides that of its keys.
+    pub(crate) fn note_gate(&mut self, gate: Gate) {
+        if is_gated(self.session.durability) {
+            self.gate = self.gate.max(gate);
+        }
     }
 
     #[inline]
@@ -263,7 +301,7 @@ impl CommandContext<'_> {
     pub(crate) fn admit_record(&self, command: &Command, bytes: usize) -> Done {
         let grows = command.flags.has(Flags::DENYOOM);
         let memory_bytes_max = if grows { self.reactor.room.used_bytes_max } else { u64::MAX };
-        self.locked.admit(bytes, memory_bytes_max).map_err(refused)
+        self.locked.admit(bytes, memory_bytes_max).map_err(Fail::from)
     }
 
     /// Rejects a change that makes a string of `len` bytes longer, so that it ends at `end`, if it
@@ -279,7 +317,7 @@ impl CommandContext<'_> {
         }
         let gap = usize::try_from(gap).unwrap_or(usize::MAX);
         self.spend(gap / SCANNED_BYTES)?;
-        self.locked.admit_zeros(gap, self.reactor.room.used_bytes_max).map_err(refused)
+        self.locked.admit_zeros(gap, self.reactor.room.used_bytes_max).map_err(Fail::from)
     }
 
     /// Returns an upper bound of the size of a command's log record: its arguments, the deletion of
@@ -308,10 +346,12 @@ impl CommandContext<'_> {
     }
 }
 
-fn refused(refusal: Refusal) -> Fail {
-    match refusal {
-        Refusal::TooLong => Fail::text(RECORD_TOO_LONG),
-        Refusal::NoMemory => Fail::text(NO_MEMORY),
+impl From<Refusal> for Fail {
+    fn from(refusal: Refusal) -> Fail {
+        match refusal {
+            Refusal::TooLong => Fail::text(RECORD_TOO_LONG),
+            Refusal::NoMemory => Fail::text(NO_MEMORY),
+        }
     }
 }
 
