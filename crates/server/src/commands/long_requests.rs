@@ -88,8 +88,7 @@ impl<'a> Runner<'a> {
         if is_write && shared.is_lane_full(reactor.lane) {
             return false;
         }
-        // A server that becomes a replica notes its position under this lock.
-        let applied = is_write.then(|| shared.replication.applied());
+        let writing = is_write.then(|| shared.long_requests.begin_write());
         if is_write && shared.pause.at(now.mono).is_some() {
             return false;
         }
@@ -108,7 +107,8 @@ impl<'a> Runner<'a> {
         };
         let ran = context.run_again(Arc::clone(client), NEVER);
         shared.running_scripts.end_long(self.number);
-        drop(applied);
+        shared.activities.end(reactor.index);
+        drop(writing);
         reactor.publish_some(shared);
         reactor.end_off_reactor(shared);
         ran.is_ok()

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -22,6 +22,8 @@ pub(crate) struct LongRequests {
     waiting: Mutex<VecDeque<Arc<BlockedClient>>>,
     filled: Condvar,
     is_over: AtomicBool,
+    /// Threads that may be changing data.
+    writers: AtomicUsize,
     /// Number of threads; 0: long requests are refused.
     pub(crate) threads_max: usize,
     pub(crate) threads: Threads,
@@ -33,6 +35,7 @@ impl LongRequests {
             waiting: Mutex::default(),
             filled: Condvar::new(),
             is_over: AtomicBool::new(false),
+            writers: AtomicUsize::new(0),
             threads_max,
             threads: Threads::default(),
         }
@@ -78,5 +81,45 @@ impl LongRequests {
 
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a thread may change data until the result is dropped. It checks afterwards
+    /// whether the server takes writes.
+    pub(crate) fn begin_write(&self) -> Writing<'_> {
+        self.writers.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        Writing(&self.writers)
+    }
+
+    /// Whether a thread may be changing data. A server that takes no more writes waits until none
+    /// is.
+    pub(crate) fn is_writing(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.writers.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// See [`LongRequests::begin_write`].
+#[derive(Debug)]
+pub(crate) struct Writing<'a>(&'a AtomicUsize);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_is_seen_until_it_has_ended() {
+        let requests = LongRequests::new(2);
+        let (first, second) = (requests.begin_write(), requests.begin_write());
+        drop(first);
+        assert!(requests.is_writing());
+        drop(second);
+        assert!(!requests.is_writing());
     }
 }

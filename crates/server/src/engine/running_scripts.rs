@@ -299,7 +299,7 @@ mod tests {
         scripts.end(1);
         assert!(!scripts.is_slow());
         assert!(scripts.kill(SCRIPT).unwrap_err().starts_with("NOTBUSY"));
-        // A long request delays others like a script, and is none.
+        // A long request delays others like a script, but is not one.
         scripts.begin_long(0, 1);
         assert!(scripts.is_slow() && !scripts.is_busy(1));
         assert!(scripts.kill(SCRIPT).unwrap_err().starts_with("NOTBUSY"));

@@ -1,5 +1,6 @@
 //! Requests that process more elements than `elements-per-command-max` run outside the reactors.
 
+use base::units::Limit;
 use reactor::SimClient;
 
 use super::http_client::{self, Client};
@@ -179,7 +180,7 @@ fn a_client_may_leave_before_its_long_request_runs() {
     assert_eq!(charged(&mut world), before);
 }
 
-/// A client with a cache is told of changes to what a long request has read.
+/// A client with a cache is notified of changes to what a long request has read.
 #[test]
 fn a_long_request_is_tracked() {
     let mut world = world_with(&[("elements-per-command-max", MAX)]);
@@ -198,7 +199,7 @@ fn a_long_request_is_tracked() {
     assert!(received(&client).contains("invalidate"), "the new value is cached");
 }
 
-/// A server has a limited number of them. CLIENT PAUSE defers those that write.
+/// A server has a limited number of them. CLIENT PAUSE defers writes.
 #[test]
 fn long_requests_wait_in_a_limited_queue() {
     let mut world = world_with(&[("elements-per-command-max", MAX)]);
@@ -222,6 +223,29 @@ fn long_requests_wait_in_a_limited_queue() {
     assert!(world.run_long_requests());
     run(&mut world);
     assert_eq!(received(&clients[0]), "+OK\r\n");
+}
+
+/// A long request needs memory for what it keeps, and a digest keeps nothing.
+#[test]
+fn long_requests_follow_the_memory_limit() {
+    let options = [("elements-per-command-max", MAX), ("read-buffer-memory-limit", "0")];
+    let mut world = world_with(&options);
+    let client = world.sim().connect();
+    fill(&mut world, &client);
+    let members: Vec<String> = (0..5_000).map(|number| number.to_string()).collect();
+    for some in members.chunks(1_000) {
+        let words = ["SADD", "s"].into_iter().chain(some.iter().map(String::as_str));
+        send(&client, &words.collect::<Vec<_>>());
+    }
+    run(&mut world);
+    received(&client);
+    let server = world.shared().memory.server.clone();
+    server.set_limit(Limit::Bytes(server.current_bytes() + (100 << 10)));
+    let reply = ask_long(&mut world, &client, "SINTERCARD 2 s s");
+    assert!(reply.starts_with("-OOM "), "{reply}");
+    assert_eq!(ask_long(&mut world, &client, "DEBUG DIGEST").len(), 43);
+    server.set_limit(Limit::None);
+    assert_eq!(ask_long(&mut world, &client, "SINTERCARD 2 s s"), ":5000\r\n");
 }
 
 /// Asks without running long requests.

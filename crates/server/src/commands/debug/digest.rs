@@ -13,6 +13,7 @@ use wire::resp::Args;
 use super::{ADMIN, check_allowed};
 use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::CommandContext;
+use crate::commands::fail::Fail;
 use crate::engine::gate::Gate;
 
 const DIGEST_BYTES: usize = 20;
@@ -171,6 +172,9 @@ fn reply_digest(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     let is_patient = cx.reactor.runs_long_requests;
     let mut gate = Gate::OPEN;
     for stripe in 0..STRIPES {
+        if cx.shared.long_requests.is_over() {
+            return Err(Fail::text("ERR the server is stopping"));
+        }
         let locked = keyspace.lock_stripe_unless(stripe, params, |waited_ns| {
             !is_patient && cx.reactor.patience(&cx.shared.running_scripts)(waited_ns)
         });
@@ -199,7 +203,7 @@ impl Databases {
         let mut spent = Ok(());
         locked.for_each_value(|db, name, value, expiry| {
             if spent.is_ok() {
-                spent = cx.spend(cost(value));
+                spent = cx.spend_time(cost(value));
             }
             if spent.is_ok() {
                 let mut key = Digest::default();
@@ -248,7 +252,7 @@ fn digest_value(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         let key = cx.key(name);
         let mut digest = Digest::default();
         if let Some(value) = cx.locked.peek(cx.db, key) {
-            cx.spend(cost(value))?;
+            cx.spend_time(cost(value))?;
             digest.mix_value(value, cx.locked.expiry(cx.db, key).flatten());
         }
         cx.reply.simple(&hex(&digest.0));

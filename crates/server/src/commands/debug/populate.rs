@@ -91,14 +91,14 @@ fn populate(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
     let count = not_negative(args.get(2))?;
     let size = args.try_get(4).map(not_negative).transpose()?;
     let strings = Strings { prefix: args.try_get(3).unwrap_or(b"key"), size };
-    cx.spend(count.saturating_mul(ARGUMENT_COST))?;
+    cx.spend_time(count.saturating_mul(ARGUMENT_COST))?;
     if cx.locked.is_all() {
         cx.admit_record(cx.command, count.saturating_mul(strings.record_bytes()))?;
         strings.create(&mut cx.locked, cx.db, 0..count)?;
     } else {
         let keys_per_record = (RECORD_BYTES / strings.record_bytes()).clamp(1, KEYS_PER_RECORD_MAX);
         let mut from = 0;
-        while from < count && !cx.reactor.is_contended {
+        while from < count && !cx.reactor.is_contended && !cx.shared.long_requests.is_over() {
             let numbers = from..count.min(from + keys_per_record);
             from = numbers.end;
             create_some(cx, &strings, numbers)?;
