@@ -35,6 +35,7 @@ use crate::engine::history::History;
 use crate::engine::invalidations::Invalidations;
 use crate::engine::key_usage::KeyUsage;
 use crate::engine::latency::LatencyEvents;
+use crate::engine::long_requests::LongRequests;
 use crate::engine::mail::Mail;
 use crate::engine::migrations::Migrations;
 use crate::engine::monitor_feeds::MonitorFeeds;
@@ -134,6 +135,8 @@ pub(crate) fn run(
     snapshot_taker::start(shared).context("could not start snapshot thread")?;
     transfer_thread::start(shared).context("could not start the transfer thread")?;
     migration_threads::start(shared).context("could not start the threads of MIGRATE")?;
+    commands::long_requests::start(shared)
+        .context("could not start the threads of long requests")?;
     feeds.start(shared).context("could not start change-stream thread")?;
     let link = replica::start(&state).context("could not start the thread of replication")?;
     let promotions =
@@ -158,6 +161,7 @@ pub(crate) fn run(
     shared.snapshots.stop();
     shared.transfers.stop();
     shared.migrations.stop();
+    shared.long_requests.stop();
     shared.free_thread.stop();
     shared.lines.stop();
     writer.stop().map_err(|cause| anyhow::anyhow!("could not close log: {cause}"))?;
@@ -174,6 +178,7 @@ pub(crate) fn build_state(
     cycles: CycleClock,
 ) -> State {
     let settings = config.settings().clone();
+    let threads = settings.long_request_threads;
     let acl = Acl::new(Users::new(default_user(&settings.passwords())));
     // The reactors build the index contents while they serve.
     install_indexes(&recovered.schema.catalog, &recovered.keyspace);
@@ -188,7 +193,7 @@ pub(crate) fn build_state(
     #[cfg(feature = "experiments")]
     let cql = cql.with_processors(settings.experiments.processor);
     let shared = ServerState {
-        running_scripts: RunningScripts::new(reactors.all(), cycles.clone()),
+        running_scripts: RunningScripts::new(reactors.all(), threads, cycles.clone()),
         reactors,
         last_data_stats: Mutex::default(),
         activities: Activities::new(reactors.all()),
@@ -226,6 +231,7 @@ pub(crate) fn build_state(
         replication: recovered.replication,
         hub: recovered.hub,
         migrations: Migrations::default(),
+        long_requests: LongRequests::new(threads),
         pubsub: Directory::new(reactors.all()),
         recovery: recovered.report,
         pause: Pause::default(),

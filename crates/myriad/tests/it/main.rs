@@ -10,6 +10,7 @@ mod diagnostics;
 mod environment;
 mod failover;
 mod hub;
+mod long_requests;
 mod migrate;
 mod options;
 mod pipeline;

@@ -7,12 +7,13 @@ use reactor::Peer;
 use store::{Key, Kind, ReadyKey, Ticket};
 use wire::resp::{Args, ReplyRoom, ReplyWriter};
 
+use super::client::records_reads;
 use super::command::{Done, Flags};
 use super::context::CommandContext;
 use super::execute::{Contended, note};
 use super::fail::Fail;
 use super::registry::REGISTRY;
-use super::session::{Pending, Requests, Session, Wait, WaitReply};
+use super::session::{Pending, Requests, Session, Tracking, Wait, WaitReply};
 use crate::engine::blocked::{
     BlockedClient, BlockedConnection, BlockedReply, BlockedRequest, Claim,
 };
@@ -22,6 +23,7 @@ use crate::engine::gate::Gate;
 use crate::engine::leftovers::Leftover;
 use crate::engine::reactor_state::{RETRY_NS, ReactorState};
 use crate::engine::refusal::LOG_FAILED;
+use crate::engine::replication::Role;
 use crate::engine::reply_reservation::UnsentReply;
 use crate::engine::server_state::ServerState;
 
@@ -90,9 +92,9 @@ pub(super) struct Blocking<'a> {
 
 impl CommandContext<'_> {
     /// Whether the command may wait. If not, it replies as if its timeout had elapsed: inside
-    /// transactions and scripts, and over HTTP.
+    /// transactions and scripts, over HTTP, and outside the reactors.
     pub(super) fn may_block(&self) -> bool {
-        !self.in_exec && !self.session.is_lent()
+        !self.in_exec && !self.session.is_lent() && !self.reactor.is_off_reactor
     }
 
     /// Makes the client wait until one of the keys changes such that the request, run again, writes
@@ -147,7 +149,7 @@ impl CommandContext<'_> {
     }
 
     /// Accounts for a request that waits, and for its keys.
-    fn charge_wait(&mut self, args: Args<'_>, keys: &[Box<[u8]>]) -> Done {
+    pub(super) fn charge_wait(&mut self, args: Args<'_>, keys: &[Box<[u8]>]) -> Done {
         let key_bytes: usize = keys.iter().map(|key| 2 * key.len() + KEY_OVERHEAD_BYTES).sum();
         let bytes = args.bytes_max() + key_bytes + CLIENT_OVERHEAD_BYTES;
         let accounts = self.reactor.accounts.resp();
@@ -156,7 +158,7 @@ impl CommandContext<'_> {
             .map_err(|reached| Fail::owned(format!("OOM {reached}")))
     }
 
-    fn blocked_connection(&self) -> BlockedConnection {
+    pub(super) fn blocked_connection(&self) -> BlockedConnection {
         let details = &self.session.details;
         BlockedConnection {
             id: self.session.id,
@@ -169,6 +171,7 @@ impl CommandContext<'_> {
             durability: self.session.durability,
             identity: self.session.identity.clone(),
             no_touch: self.session.no_touch,
+            tracks_reads: details.tracking().is_some_and(records_reads),
         }
     }
 
@@ -260,6 +263,11 @@ impl Session {
         session.db = connection.db;
         session.protocol = connection.protocol;
         session.no_touch = connection.no_touch;
+        session.details.rare().reactor = Some(connection.reactor);
+        if connection.tracks_reads {
+            session.tracks = true;
+            session.details.rare().tracking = Some(Tracking::default());
+        }
         session.details.name.clone_from(&connection.name);
         session.source_of_requests = Requests::Rerun;
         session
@@ -355,7 +363,11 @@ impl ReactorContext<'_> {
 
     /// Runs the request of a claimed client again, and hands over its reply if it has one. An
     /// error: another reactor holds the keys, and the client waits on, until `retry_at` at most.
-    fn run_again(&mut self, client: Arc<BlockedClient>, retry_at: MonoNs) -> Result<(), Contended> {
+    pub(super) fn run_again(
+        &mut self,
+        client: Arc<BlockedClient>,
+        retry_at: MonoNs,
+    ) -> Result<(), Contended> {
         let (connection, request) = (&client.connection, &client.request);
         let entry = REGISTRY.entry(request.id);
         let args = request.args.as_args();
@@ -389,7 +401,7 @@ impl ReactorContext<'_> {
         self.shared.blocked.reply(client, BlockedReply { bytes, gate, written, charge });
         self.replies.map(ReplyRoom::release);
         // This reactor sends its replies at the end of its turn anyway.
-        if reactor != self.reactor.index {
+        if reactor != self.reactor.index || self.reactor.is_off_reactor {
             self.shared.links().wake(reactor);
         }
         Ok(())
@@ -399,6 +411,10 @@ impl ReactorContext<'_> {
     fn admit_rerun(&mut self, session: &mut Session, flags: Flags, args: Args<'_>) -> Done {
         if !session.identity.is_free_at(self.shared.acl.generation()) {
             self.check_access(session, session.last_command, args)?;
+        }
+        let replication = &self.shared.replication;
+        if replication.role() == Role::Copying && !flags.has(Flags::LOADING) {
+            return Err(Fail::text(replication.incomplete()));
         }
         if flags.has(Flags::DENYOOM) {
             let made = self.make_room(args.bytes_max());

@@ -21,7 +21,7 @@ use reactor::ConnId;
 pub(super) use pause::stops;
 pub(super) use rows::info_line;
 pub(super) use tracking::end_caching;
-pub(crate) use tracking::end_tracking;
+pub(crate) use tracking::{end_tracking, records_reads};
 
 /// Maximum bytes of a client name, a library name or a library version.
 const NAME_BYTES_MAX: usize = 64 * 1024;

@@ -14,12 +14,12 @@ use crate::engine::commit::{Refusal, Unit};
 pub(crate) use crate::engine::elements::{
     ARGUMENT_COST, CLAIM_COST, COMBINED_BYTES, DELIVERY_COST, ENTRY_COST, FIELD_TIME_COST,
     LARGE_ARGUMENT_COST, NOTED_ARGUMENT_COST, POINT_COST, QUEUED_COST, QUEUED_COST_WITH_EVENTS,
-    SCANNED_BYTES, SET_COST, SKETCH_CHANGE_COST, SKETCH_COST, TIMED_FIELD_COST, ZSET_COST,
-    copy_cost, may_process,
+    REPEATED_BYTES, SCANNED_BYTES, SET_COST, SKETCH_CHANGE_COST, SKETCH_COST, TIMED_FIELD_COST,
+    ZSET_COST, copy_cost, may_process,
 };
 use crate::engine::gate::Gate;
 use crate::engine::named_databases;
-use crate::engine::reactor_state::ReactorState;
+use crate::engine::reactor_state::{ReactorState, is_gated};
 use crate::engine::room::UNCHECKED_BYTES_MAX;
 use crate::engine::server_state::ServerState;
 use crate::engine::stored_rows;
@@ -60,11 +60,11 @@ const RECORD_ARGUMENT_BYTES: usize = 16;
 /// Error for a change that would exceed the memory limits while it is buffered for the log.
 pub(crate) const NO_MEMORY: &str = "OOM command not allowed: its changes need more memory than 'maxmemory' or 'memory-limit' leave";
 
-/// Error for a command that would occupy its reactor for too long.
-pub(crate) const TOO_MANY_ELEMENTS: &str =
-    "ERR the command would process more elements than elements-per-command-max allows";
-
 const RECORD_TOO_LONG: &str = "ERR the changes of this request are too long for one log record";
+
+/// Memory of intermediate results per element that a long request processes: a member of a sorted
+/// set that is added to a result counts 16 elements.
+const BYTES_PER_ELEMENT: usize = 8;
 
 /// Maximum bytes of one reply: a request of a few bytes can request a large value a million times.
 /// Small in unit tests, so that they need not fill a gigabyte.
@@ -105,7 +105,7 @@ pub(crate) fn check_elements(elements: usize, elements_max: usize) -> Done {
     if may_process(elements, elements_max) {
         return Ok(());
     }
-    Err(Fail::text(TOO_MANY_ELEMENTS))
+    Err(Fail::TooManyElements)
 }
 
 impl CommandContext<'_> {
@@ -140,7 +140,50 @@ impl CommandContext<'_> {
     pub(crate) fn spend(&self, elements: usize) -> Done {
         let spent = self.elements.get().saturating_add(elements);
         self.elements.set(spent);
-        check_elements(spent, self.reactor.settings.elements_max())
+        if may_process(spent, self.reactor.settings.elements_max()) {
+            return Ok(());
+        }
+        self.spend_long(spent)
+    }
+
+    /// A long request is limited by the memory that its intermediate results may need.
+    #[cold]
+    fn spend_long(&self, spent: usize) -> Done {
+        if !self.reactor.runs_long_requests {
+            return Err(Fail::TooManyElements);
+        }
+        self.check_more(spent.saturating_mul(BYTES_PER_ELEMENT).min(usize::MAX / 2))
+    }
+
+    /// Like [`CommandContext::spend`], for elements of which a command keeps nothing.
+    pub(crate) fn spend_time(&self, elements: usize) -> Done {
+        if self.reactor.runs_long_requests { Ok(()) } else { self.spend(elements) }
+    }
+
+    /// Counts the bytes of a string that a command copies, if a thread can run the command in place
+    /// of this reactor. Elsewhere only the length of strings limits their copies.
+    #[inline]
+    pub(crate) fn spend_copied(&self, bytes: usize) -> Done {
+        if bytes < REPEATED_BYTES || !self.may_hand_over() {
+            return Ok(());
+        }
+        self.spend(bytes / REPEATED_BYTES)
+    }
+
+    /// Elements that the command may still process.
+    pub(crate) fn elements_left(&self) -> usize {
+        match self.reactor.settings.elements_max() {
+            0 => usize::MAX,
+            _ if self.reactor.runs_long_requests => usize::MAX,
+            count => count.saturating_sub(self.elements.get()),
+        }
+    }
+
+    /// Makes the reply wait for data that the command has read or changed besides that of its keys.
+    pub(crate) fn note_gate(&mut self, gate: Gate) {
+        if is_gated(self.session.durability) {
+            self.gate = self.gate.max(gate);
+        }
     }
 
     #[inline]
@@ -261,7 +304,18 @@ impl CommandContext<'_> {
 
     #[cold]
     fn admit_large_write(&mut self, command: &Command, args: Args<'_>) -> Done {
-        self.admit_record(command, self.record_bytes_max(command, args))
+        let heap_bytes = |key: Key<'_>| self.locked.memory_bytes(self.db, key).unwrap_or(0);
+        let admitted = self.admit_record(command, self.record_bytes_max(command, args, heap_bytes));
+        if admitted.is_ok() || !self.reactor.runs_long_requests {
+            return admitted;
+        }
+        // Small elements have less than half as many bytes in a record. O(elements).
+        let encoded_bytes = |key: Key<'_>| {
+            let mut bytes = Vec::new();
+            let kind = self.locked.encode_collection(self.db, key, &mut bytes);
+            if kind.is_some() { bytes.len() } else { heap_bytes(key) }
+        };
+        self.admit_record(command, self.record_bytes_max(command, args, encoded_bytes))
     }
 
     /// Rejects changes whose record of up to `bytes` would exceed the maximum length or the
@@ -269,7 +323,7 @@ impl CommandContext<'_> {
     pub(crate) fn admit_record(&self, command: &Command, bytes: usize) -> Done {
         let grows = command.flags.has(Flags::DENYOOM);
         let memory_bytes_max = if grows { self.reactor.room.used_bytes_max } else { u64::MAX };
-        self.locked.admit(bytes, memory_bytes_max).map_err(refused)
+        self.locked.admit(bytes, memory_bytes_max).map_err(Fail::from)
     }
 
     /// Rejects a change that makes a string of `len` bytes longer, so that it ends at `end`, if it
@@ -285,13 +339,18 @@ impl CommandContext<'_> {
         }
         let gap = usize::try_from(gap).unwrap_or(usize::MAX);
         self.spend(gap / SCANNED_BYTES)?;
-        self.locked.admit_zeros(gap, self.reactor.room.used_bytes_max).map_err(refused)
+        self.locked.admit_zeros(gap, self.reactor.room.used_bytes_max).map_err(Fail::from)
     }
 
     /// Returns an upper bound of the size of a command's log record: its arguments, the deletion of
     /// its expired keys, and for [`Flags::COPIES`] the values of its keys, once at the source and
-    /// once at the destination. O(keys).
-    fn record_bytes_max(&self, command: &Command, args: Args<'_>) -> usize {
+    /// once at the destination. O(keys). `value_bytes`: the bytes of a key's value at most.
+    fn record_bytes_max(
+        &self,
+        command: &Command,
+        args: Args<'_>,
+        value_bytes: impl Fn(Key<'_>) -> usize,
+    ) -> usize {
         /// Bytes of one collection item beyond its heap bytes: lengths, and numbers as text.
         const ITEM_BYTES: usize = 24;
         let mut bytes = args_bytes_max(args);
@@ -301,23 +360,24 @@ impl CommandContext<'_> {
             if !command.flags.has(Flags::COPIES) {
                 return;
             }
-            let heap_bytes = self.locked.memory_bytes(self.db, key).unwrap_or(0);
             let items = match self.locked.peek(self.db, key) {
                 None | Some(Value::String(_)) => 1,
                 Some(value) => value.len(),
             };
-            let value_bytes = heap_bytes.saturating_add(items.saturating_mul(ITEM_BYTES));
-            bytes = bytes.saturating_add(value_bytes);
+            let copied_bytes = value_bytes(key).saturating_add(items.saturating_mul(ITEM_BYTES));
+            bytes = bytes.saturating_add(copied_bytes);
         });
         // The command itself rejects arguments whose keys cannot be determined.
         if listed.is_err() { RECORD_SLACK_BYTES } else { bytes }
     }
 }
 
-fn refused(refusal: Refusal) -> Fail {
-    match refusal {
-        Refusal::TooLong => Fail::text(RECORD_TOO_LONG),
-        Refusal::NoMemory => Fail::text(NO_MEMORY),
+impl From<Refusal> for Fail {
+    fn from(refusal: Refusal) -> Fail {
+        match refusal {
+            Refusal::TooLong => Fail::text(RECORD_TOO_LONG),
+            Refusal::NoMemory => Fail::text(NO_MEMORY),
+        }
     }
 }
 

@@ -636,7 +636,15 @@ impl CommandContext<'_> {
     #[inline(always)]
     fn call(&mut self, entry: &'static Entry, args: Args<'_>, keys: &Keys) {
         let mark = self.reply.mark();
-        if let Err(fail) = self.call_with(entry, args, Some(keys), entry.command.run) {
+        let run = |cx: &mut CommandContext<'_>, args: Args<'_>| match (entry.command.run)(cx, args)
+        {
+            Err(Fail::TooManyElements) => {
+                cx.reply.rewind(mark);
+                cx.hand_over(entry, args)
+            }
+            done => done,
+        };
+        if let Err(fail) = self.call_with(entry, args, Some(keys), run) {
             self.reply.rewind(mark);
             self.reply.error_bytes(&fail.bytes());
         }

@@ -18,6 +18,8 @@ pub(crate) enum Fail {
     OutOfRange,
     NoSuchKey,
     Overflow,
+    /// The command would occupy its reactor for too long.
+    TooManyElements,
     /// A text with its prefix (`ERR ...`, `NOPROTO ...`).
     Text(Cow<'static, str>),
     /// A text that quotes bytes of the request, which may not be UTF-8.
@@ -83,6 +85,9 @@ impl fmt::Display for Fail {
             Fail::OutOfRange => "ERR index out of range",
             Fail::NoSuchKey => "ERR no such key",
             Fail::Overflow => "ERR increment or decrement would overflow",
+            Fail::TooManyElements => {
+                "ERR the command would process more elements than elements-per-command-max allows"
+            }
             Fail::Text(text) => text,
             Fail::Quoting(bytes) => return f.write_str(&String::from_utf8_lossy(bytes)),
         })

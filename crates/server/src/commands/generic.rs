@@ -21,7 +21,6 @@ use crate::engine::context::ReactorContext;
 use crate::engine::expire::{has_room_for, may_expire_at_reads};
 use crate::engine::gate::Gate;
 use crate::engine::glob::Steps;
-use crate::engine::reactor_state::is_gated;
 
 pub(crate) use dump::{DUMP, RESTORE, RESTORE_ASKING};
 pub(crate) use expire::{
@@ -160,6 +159,7 @@ impl Copied {
         let kind = match cx.locked.get(cx.db, key) {
             None => return Ok(None),
             Some(Value::String(value)) => {
+                cx.spend_copied(value.len())?;
                 bytes.extend_from_slice(&value);
                 None
             }
@@ -345,18 +345,12 @@ fn database(text: &[u8]) -> Result<u8, Fail> {
 /// last write. A key's stripe covers it in every database.
 fn is_free_in(cx: &mut CommandContext<'_>, db: u8, key: Key<'_>) -> bool {
     let gate = Gate::of(&cx.locked, db, key.hash);
-    note_gate(cx, gate);
+    cx.note_gate(gate);
     cx.expire_key(db, key);
     !cx.locked.contains(db, key)
 }
 
 /// Records that the reply depends on data that waits for `gate`.
-fn note_gate(cx: &mut CommandContext<'_>, gate: Gate) {
-    if is_gated(cx.session.durability) {
-        cx.gate = cx.gate.max(gate);
-    }
-}
-
 pub(crate) const KEYS: Command = Command {
     name: "keys",
     syntax: "pattern",
@@ -487,7 +481,7 @@ pub(super) fn scan_keys(
         reply.array(2);
         reply_cursor(reply, next.0);
     });
-    note_gate(cx, gate);
+    cx.note_gate(gate);
     expire_found(cx, &overdue);
     Ok(())
 }

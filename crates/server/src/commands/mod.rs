@@ -29,6 +29,7 @@ mod hyperloglog;
 mod info;
 mod introspection;
 mod lists;
+pub(crate) mod long_requests;
 mod memory;
 mod monitor;
 pub(crate) mod notices;

@@ -101,6 +101,8 @@ pub(crate) struct RareDetails {
     pub(crate) progress: Progress,
     /// The command by which a client has requested a file or the stream.
     pub(crate) received_by: Option<RequestId>,
+    /// The reactor of the connection, if the session is one of a rerun.
+    pub(crate) reactor: Option<usize>,
 }
 
 /// A request that is counted when its wait has ended.
@@ -132,6 +134,11 @@ impl Details {
 
     pub(crate) fn redirects(&self) -> bool {
         self.rare.as_ref().is_some_and(|rare| rare.redirects)
+    }
+
+    /// The reactor of the connection, if the session is one of a rerun.
+    pub(crate) fn reactor(&self) -> Option<usize> {
+        self.rare.as_ref()?.reactor
     }
 
     /// Returns the state to set some of it.
@@ -185,6 +192,8 @@ pub(crate) enum Wait {
     Snapshot { number: u64 },
     /// Waits for the end of MIGRATE.
     Migration,
+    /// Waits for a thread that runs the request: see [`crate::engine::long_requests`].
+    LongRequest,
     /// Waits until this server is a master.
     Promotion,
     /// Waits for space in the log.
@@ -340,8 +349,11 @@ impl Session {
 
     /// Whether the reply to the last command is sent when a wait ends.
     pub(crate) fn awaits_reply(&self) -> bool {
-        use Wait::{Migration, Promotion, Snapshot, Until};
-        matches!(self.wait, Some(Until { .. } | Snapshot { .. } | Migration | Promotion))
+        use Wait::{LongRequest, Migration, Promotion, Snapshot, Until};
+        matches!(
+            self.wait,
+            Some(Until { .. } | Snapshot { .. } | Migration | LongRequest | Promotion)
+        )
     }
 
     pub(crate) fn is_lent(&self) -> bool {

@@ -193,11 +193,18 @@ fn sorted(
         };
         order.push((weight, at));
     }
-    order.sort_by(|(a, a_at), (b, b_at)| {
+    let compare = |(a, a_at): &(Weight<'_>, usize), (b, b_at): &(Weight<'_>, usize)| {
         let by_element = || if is_alpha { Ordering::Equal } else { all[*a_at].cmp(&all[*b_at]) };
         let ordering = a.compare(*b).then_with(by_element);
-        if options.is_descending { ordering.reverse() } else { ordering }
-    });
+        let ordering = if options.is_descending { ordering.reverse() } else { ordering };
+        ordering.then_with(|| a_at.cmp(b_at))
+    };
+    // Only what LIMIT selects is sorted.
+    if range.end < order.len() {
+        order.select_nth_unstable_by(range.end, compare);
+        order.truncate(range.end);
+    }
+    order.sort_unstable_by(compare);
     copies(cx, order[range].iter().map(|(_, at)| &all[*at]))
 }
 

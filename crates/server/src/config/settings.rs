@@ -484,6 +484,8 @@ settings! {
         proto_max_bulk_len_bytes: u64 = 512 * MIB,
         /// Zero: no limit.
         elements_per_command_max: usize = 1_048_576,
+        /// Zero: longer requests are refused.
+        long_request_threads: usize = 2,
         /// Zero: no limit.
         busy_reply_threshold_ms: u64 = 5000,
         script_memory_bytes_max: u64 = 256 * MIB,

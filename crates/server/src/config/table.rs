@@ -203,7 +203,9 @@ const LIMITS: &[OptionSpec] = &[
     option("proto-max-bulk-len", number!(Unit::Bytes, MIB, BYTES_MAX, proto_max_bulk_len_bytes), Running,
         "Maximum size in bytes of one argument of a request, and therefore of one string value."),
     option("elements-per-command-max", number!(NUMBER, 0, INT_MAX, elements_per_command_max), Running,
-        "Elements that one command or EXEC may process, counting all elements of collections that it reads or removes as a whole; expensive elements count more than once (see limits.md). Commands that need more are rejected, so that they do not delay other clients of the same reactor; 0: no limit."),
+        "Elements that one command or EXEC may process on its reactor, so that it does not delay other clients for long; expensive elements count more than once (see limits.md). A single request that needs more runs on a thread (see `long-request-threads`), others are rejected; 0: no limit."),
+    option("long-request-threads", number!(NUMBER, 0, 64, long_request_threads), Start,
+        "Threads that run requests of the Redis protocol that process more than `elements-per-command-max` elements; meanwhile only requests for the same stripes wait. 0: such requests are rejected."),
     with_aliases(&["lua-time-limit"], option("busy-reply-threshold", number!(MS, 0, INT_MAX, busy_reply_threshold_ms), Running,
         "Milliseconds that a script may run before requests that it delays receive -BUSY and SCRIPT KILL may end it; 0: requests wait for the script.")),
     option("script-memory-limit", number!(Unit::Bytes, MIB, BYTES_MAX, script_memory_bytes_max), Running,
@@ -388,7 +390,7 @@ mod tests {
     fn there_are_few_options() {
         let is_plain = |section: &&Section| section.title != EXPERIMENTS_TITLE;
         let plain = OPTIONS.iter().filter(is_plain).map(|section| section.rows.len());
-        assert_eq!(plain.sum::<usize>() - VIEWS.len() - ACCEPTED.len(), 108);
+        assert_eq!(plain.sum::<usize>() - VIEWS.len() - ACCEPTED.len(), 109);
         assert!(VIEWS.iter().all(|row| !row.owns_its_value()));
         assert!(ACCEPTED.iter().all(|row| row.change == Change::WithoutEffect));
     }

@@ -64,6 +64,8 @@ pub(crate) struct BlockedConnection {
     pub(crate) durability: Durability,
     pub(crate) identity: Identity,
     pub(crate) no_touch: bool,
+    /// Whether CLIENT TRACKING makes the client a reader of the keys that the request reads.
+    pub(crate) tracks_reads: bool,
 }
 
 #[derive(Debug)]

@@ -44,6 +44,7 @@ pub(crate) mod leftovers;
 pub(crate) mod line_writer;
 pub(crate) mod link_state;
 pub(crate) mod local_tables;
+pub(crate) mod long_requests;
 pub(crate) mod mail;
 pub(crate) mod migration_threads;
 pub(crate) mod migrations;

@@ -57,6 +57,8 @@ pub(crate) struct ReactorState {
     pub(crate) is_leaving: bool,
     /// True for the state of a thread outside the reactors, whose actions its reactor does not see.
     pub(crate) is_off_reactor: bool,
+    /// True for a thread that runs long requests: they may process any number of elements.
+    pub(crate) runs_long_requests: bool,
     pub(crate) settings: Arc<Settings>,
     /// The server is stopping: requests in flight are served, and no others.
     pub(crate) is_draining: bool,
@@ -150,6 +152,7 @@ impl ReactorState {
             is_spare: shared.reactors.is_spare(index),
             is_leaving: false,
             is_off_reactor: false,
+            runs_long_requests: false,
             settings: Arc::clone(&settings),
             is_draining: false,
             has_new_settings: false,
@@ -233,6 +236,14 @@ impl ReactorState {
         ReactorState { lane: shared.reactors.all(), ..ReactorState::off_reactor(shared, 0) }
     }
 
+    /// The state of a thread that runs long requests: their large records must delay no client, and
+    /// their counts are published with those of the reactor that serves the fewest requests.
+    pub(crate) fn of_long_requests(shared: &ServerState) -> ReactorState {
+        let lane = shared.reactors.all();
+        let of_thread = ReactorState::off_reactor(shared, shared.reactors.all() - 1);
+        ReactorState { lane, runs_long_requests: true, ..of_thread }
+    }
+
     /// Reads whether the log has room for the records of the next requests.
     #[inline]
     pub(crate) fn check_room(&mut self, shared: &ServerState) {
@@ -253,15 +264,21 @@ impl ReactorState {
         }
         self.refresh_positions(shared);
         self.stamp = self.clock.now();
+        self.lock_wait_ns.set(0);
         self.begin_turn(now);
         let (seed, random) = (shared.keyspace.seed(), self.random());
         params(&self.settings, now.unix, seed, random)
     }
 
-    /// Accounts for these changes.
-    pub(crate) fn end_off_reactor(&mut self, shared: &ServerState) {
+    /// Adds the growth of the data to what the server counts.
+    pub(crate) fn count_growth(&mut self) {
         let grown_bytes = std::mem::take(&mut self.store_bytes);
         self.accounts.store_grew(grown_bytes);
+    }
+
+    /// Accounts for these changes.
+    pub(crate) fn end_off_reactor(&mut self, shared: &ServerState) {
+        self.count_growth();
         let mut published = shared.published[self.index].lock();
         self.tally.publish(&mut published, self.settings.latency_tracking);
     }

@@ -1,4 +1,5 @@
-//! Scripts that run at this moment: on which reactors, since when, and whether they must end.
+//! Scripts that run at this moment: on which reactors, since when, and whether they must end. And
+//! long requests, which hold stripes for as long.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -72,11 +73,28 @@ const BUSY_FUNCTION: &str = "BUSY Redis is busy running a script. You can only c
 pub(crate) struct RunningScripts {
     clock: CycleClock,
     reactors: Box<[Running]>,
+    /// Cycle counter at the start of the [long request](crate::engine::long_requests) of each
+    /// thread; 0: none.
+    long_requests: Box<[AtomicU64]>,
 }
 
 impl RunningScripts {
-    pub(crate) fn new(reactors: usize, clock: CycleClock) -> RunningScripts {
-        RunningScripts { clock, reactors: (0..reactors).map(|_| Running::default()).collect() }
+    /// `threads`: those of long requests.
+    pub(crate) fn new(reactors: usize, threads: usize, clock: CycleClock) -> RunningScripts {
+        RunningScripts {
+            clock,
+            reactors: (0..reactors).map(|_| Running::default()).collect(),
+            long_requests: (0..threads).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    /// Records that a thread begins to run a long request. `now`: cycle counter.
+    pub(crate) fn begin_long(&self, thread: usize, now: u64) {
+        self.long_requests[thread].store(now.max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_long(&self, thread: usize) {
+        self.long_requests[thread].store(0, Ordering::Relaxed);
     }
 
     /// Records that a reactor begins to run a script. `now`: cycle counter.
@@ -131,10 +149,20 @@ impl RunningScripts {
     }
 
     fn ran_ns(&self, running: &Running) -> u64 {
-        match running.began.load(Ordering::Relaxed) {
+        self.since(&running.began)
+    }
+
+    fn since(&self, began: &AtomicU64) -> u64 {
+        match began.load(Ordering::Relaxed) {
             0 => 0,
             began => self.clock.delta_ns(began, self.clock.now()),
         }
+    }
+
+    /// How long the script or long request has been running that began first.
+    fn longest_ns(&self) -> u64 {
+        let scripts = self.reactors.iter().map(|running| &running.began);
+        scripts.chain(&self.long_requests).map(|began| self.since(began)).max().unwrap_or(0)
     }
 
     /// How long the script has been running that began first, if it is slow.
@@ -143,17 +171,18 @@ impl RunningScripts {
         longest.filter(|ns| *ns >= SLOW_NS)
     }
 
-    /// Whether a script is slow, so that a reactor should serve others instead of waiting.
+    /// Whether a script or long request is slow, so that a reactor should serve others instead of
+    /// waiting.
     #[cold]
     pub(crate) fn is_slow(&self) -> bool {
-        self.slow_ns().is_some()
+        self.longest_ns() >= SLOW_NS
     }
 
-    /// Whether a script is too slow for a request that has begun: it fails instead of waiting, so
+    /// Whether a script or long request is too slow for a request that has begun: it fails instead of waiting, so
     /// that its reactor serves others.
     #[cold]
     fn are_too_slow(&self) -> bool {
-        self.slow_ns().is_some_and(|ns| ns >= TOO_SLOW_NS)
+        self.longest_ns() >= TOO_SLOW_NS
     }
 
     /// Returns the check of locks whether a request that waits for data of other reactors gives up,
@@ -250,7 +279,7 @@ mod tests {
     #[test]
     fn slow_scripts_that_only_read_are_killed() {
         let clock = CycleClock::new();
-        let scripts = RunningScripts::new(2, clock.clone());
+        let scripts = RunningScripts::new(2, 1, clock.clone());
         scripts.begin(0, clock.now(), SCRIPT);
         assert!(scripts.kill(SCRIPT).unwrap_err().starts_with("NOTBUSY"));
         scripts.begin(0, 1, SCRIPT); // long ago
@@ -270,11 +299,17 @@ mod tests {
         scripts.end(1);
         assert!(!scripts.is_slow());
         assert!(scripts.kill(SCRIPT).unwrap_err().starts_with("NOTBUSY"));
+        // A long request delays others like a script, but is not one.
+        scripts.begin_long(0, 1);
+        assert!(scripts.is_slow() && !scripts.is_busy(1));
+        assert!(scripts.kill(SCRIPT).unwrap_err().starts_with("NOTBUSY"));
+        scripts.end_long(0);
+        assert!(!scripts.is_slow());
     }
 
     #[test]
     fn scripts_and_functions_have_commands_of_their_own() {
-        let scripts = RunningScripts::new(2, CycleClock::new());
+        let scripts = RunningScripts::new(2, 0, CycleClock::new());
         scripts.begin(0, 1, FUNCTION);
         assert_eq!(scripts.kill(SCRIPT), Err(BUSY_FUNCTION));
         assert_eq!(scripts.busy_error(), BUSY_FUNCTION);

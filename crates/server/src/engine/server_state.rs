@@ -32,6 +32,7 @@ use crate::engine::invalidations::Invalidations;
 use crate::engine::key_usage::KeyUsage;
 use crate::engine::latency::LatencyEvents;
 use crate::engine::line_writer::LineWriter;
+use crate::engine::long_requests::LongRequests;
 use crate::engine::mail::Mail;
 use crate::engine::migrations::Migrations;
 use crate::engine::monitor_feeds::MonitorFeeds;
@@ -189,6 +190,7 @@ pub(crate) struct ServerState {
     pub(crate) replication: Replication,
     pub(crate) hub: Hub,
     pub(crate) migrations: Migrations,
+    pub(crate) long_requests: LongRequests,
     /// Subscribers, and published messages on their way to them.
     pub(crate) pubsub: Directory,
     pub(crate) recovery: RecoveryReport,

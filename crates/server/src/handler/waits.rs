@@ -2,6 +2,7 @@
 
 use super::{DEADLINE_TIMER, PAUSE_TIMER, ReactorHandler, Session as AnySession};
 use crate::commands::session::{ReplyMode, Session, Wait, WaitReply};
+use crate::engine::blocked::BlockedReply;
 use crate::engine::gate::Gate;
 use crate::engine::mail::Mail;
 use crate::engine::reactor_state::{is_gated, level_of_write};
@@ -158,9 +159,17 @@ impl ReactorHandler {
                 self.reactor.note_gate(reply.gate, level, session.last_command);
             }
             session.leave_keys(&self.shared, &mut self.reactor);
-            let write = |writer: &mut ReplyWriter<'_>| writer.out.extend_from_slice(&reply.bytes);
+            let BlockedReply { bytes, charge, .. } = reply;
+            let write = |writer: &mut ReplyWriter<'_>| {
+                // A reply may have a gigabyte.
+                if writer.out.is_empty() {
+                    *writer.out = bytes;
+                } else {
+                    writer.out.extend_from_slice(&bytes);
+                }
+            };
             self.end_wait_at(cx, session, level, write, out);
-            drop(reply.charge);
+            drop(charge);
         }
     }
 

@@ -267,8 +267,8 @@ fn end_mastership(shared: &ServerState) {
     }
 }
 
-/// Waits until every reactor has ended the writes that it began as the reactor of a master. False
-/// if the link has ended before.
+/// Waits until every reactor, and every thread of long requests, has ended the writes that it began
+/// at a master. False if the link has ended before.
 fn pass_fence(shared: &ServerState, is_over: &dyn Fn() -> bool) -> bool {
     let fence = Fence::new(shared.links().mailboxes().len());
     for mailbox in shared.links().mailboxes() {
@@ -279,7 +279,7 @@ fn pass_fence(shared: &ServerState, is_over: &dyn Fn() -> bool) -> bool {
             std::thread::sleep(FENCE_INTERVAL);
         }
     }
-    while !fence.is_passed() {
+    while !fence.is_passed() || shared.long_requests.is_writing() {
         if is_over() {
             return false;
         }

@@ -279,7 +279,7 @@ fn names_of_watched_keys_have_a_limit_in_bytes() {
 #[test]
 fn a_command_processes_a_limited_number_of_elements() {
     const MAX: &str = "100";
-    let mut world = world_with(&[]);
+    let mut world = world_with(&[("long-request-threads", "0")]);
     let client = world.sim().connect();
     let numbers: Vec<String> = (0..101).map(|number| number.to_string()).collect();
     for (command, key, pairs) in
@@ -591,7 +591,7 @@ fn compressed_payload(len: usize) -> Vec<u8> {
 #[test]
 fn a_compressed_string_is_limited_before_it_is_decompressed() {
     const LEN: usize = 1 + 8_000 * 264;
-    let mut world = world_with(&[("read-buffer-memory-limit", "0")]);
+    let mut world = world_with(&[("read-buffer-memory-limit", "0"), ("long-request-threads", "0")]);
     let client = world.sim().connect();
     let payload = compressed_payload(LEN);
     let restore = |world: &mut World| {

@@ -50,6 +50,7 @@ mod hub_background;
 mod hub_merge;
 mod lasting;
 mod linear;
+mod long_requests;
 mod members;
 mod model;
 mod options;

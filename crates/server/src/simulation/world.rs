@@ -19,6 +19,7 @@ use super::model::{Bytes, Command, Model, command};
 use super::oracle::{Call, Oracle, Session};
 use super::slow_disk::{SlowWriter, slow_disk};
 use super::sync_disk::SyncDisk;
+use crate::commands::long_requests;
 use crate::config::{Config, Durability, Internals, Settings};
 use crate::engine::mail::Mail;
 use crate::engine::server_state::{ReactorCount, ServerState};
@@ -436,13 +437,20 @@ impl World {
     /// Runs one round of the log's writer, or everything that it has completed by now if syncs take
     /// time.
     pub(super) fn write_log(&mut self) -> bool {
+        let has_run = self.run_long_requests();
         let now = self.life.sim.now().mono;
         if let Some(writer) = &mut self.life.slow_writer {
-            return writer.run_until(now);
+            return writer.run_until(now) | has_run;
         }
         let outcome = self.life.state.shared.log.writer_step(&|| now);
         self.log_stalled |= self.life.state.shared.log.stall().is_some();
-        outcome.bytes_written > 0 || outcome.synced
+        outcome.bytes_written > 0 || outcome.synced || has_run
+    }
+
+    /// Runs what threads outside the reactors would run. Returns whether there was anything.
+    pub(super) fn run_long_requests(&mut self) -> bool {
+        let now = self.life.sim.now();
+        long_requests::run_waiting(&self.life.state.shared, now)
     }
 
     /// Whether the log's writer waits for the disk.

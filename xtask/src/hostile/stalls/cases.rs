@@ -19,6 +19,8 @@ const CASES: &str = include_str!("cases.txt");
 
 /// Elements of a large collection: the maximum that may be read or copied at once.
 const LARGE: usize = 1 << 20;
+/// Elements of a collection that is too large for a reactor: long requests process it.
+const LONG: usize = LARGE + LARGE / 16;
 /// Members with the same score: each is compared and returned.
 const LEX: usize = LARGE / 4 - 1;
 /// Keys of database 1, for commands that process all keys.
@@ -199,9 +201,11 @@ pub(super) fn fill(subject: &Subject) -> Result<()> {
         _ => Ok(()),
     };
     let command = |name: &str, key: &str| vec![name.as_bytes().to_vec(), key.as_bytes().to_vec()];
-    // The number is the cost of an element where as many are processed. `b` has other members.
+    // The number is the cost of an element where as many are processed. `b` has other members, and
+    // `x` more of them.
     for (suffix, element, count) in [
         ("", "e", LARGE),
+        ("x", "e", LONG),
         ("2", "e", LARGE / 2 - 1),
         ("4", "e", LARGE / 4 - 1),
         ("8", "e", LARGE / 8 - 1),

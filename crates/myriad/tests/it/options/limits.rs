@@ -14,6 +14,8 @@ const CQL: &[&str] = &["--cql", "127.0.0.1:0"];
 const HTTP: &[&str] = &["--http", "127.0.0.1:0"];
 const SMALL_RPC: &[&str] = &["--cql", "127.0.0.1:0", "--cql-rpc-memory-limit", "10mb"];
 const TWO_REACTORS: &[&str] = &["--reactors", "2"];
+const NO_LONG_REQUESTS: &[&str] = &["--long-request-threads", "0"];
+const FEW_ELEMENTS: &[&str] = &["--elements-per-command-max", "10"];
 const YES: [&str; 2] = ["yes", "no"];
 const MIB: usize = 1 << 20;
 
@@ -25,7 +27,8 @@ pub(super) const ROWS: &[Row] = &[
     row("client-query-buffer-limit", "1mb", &[], is_long_request_closed, ["no", "yes"]),
     row("client-output-buffer-limit", "normal 512kb 0 0", &[], is_unread_closed, ["no", "yes"]),
     row("proto-max-bulk-len", "1mb", &[], set_long, ["+OK", "-ERR"]),
-    row("elements-per-command-max", "10", &[], long_range, ["*20", "-ERR"]),
+    row("elements-per-command-max", "10", NO_LONG_REQUESTS, long_range, ["*20", "-ERR"]),
+    row("long-request-threads", "0", FEW_ELEMENTS, long_range, ["*20", "-ERR"]),
     row("native-transport-max-frame-size", "64kb", CQL, long_query, ["RESULT", "refused"]),
     row("overload-queue-age-ms", "1", &[], are_old_requests_refused, ["no", "yes"]),
     row("http-body-bytes-max", "1kb", HTTP, long_body, ["201", "413"]),

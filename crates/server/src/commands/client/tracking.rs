@@ -221,11 +221,12 @@ fn add_prefixes(cx: &mut CommandContext<'_>, prefixes: Vec<Box<[u8]>>) -> Done {
 }
 
 fn reader(cx: &CommandContext<'_>) -> Reader {
-    Reader { reactor: cx.reactor.index, client: cx.session.id.0 }
+    let reactor = cx.session.details.reactor().unwrap_or(cx.reactor.index);
+    Reader { reactor, client: cx.session.id.0 }
 }
 
 /// Whether the client becomes a reader of the keys of its next read.
-fn records_reads(tracking: &Tracking) -> bool {
+pub(crate) fn records_reads(tracking: &Tracking) -> bool {
     match tracking.mode {
         TrackingMode::Default => true,
         TrackingMode::OptIn => tracking.caching == Some(true),
@@ -264,8 +265,11 @@ impl CommandContext<'_> {
                 let client = self.session.id;
                 let key = Some(bytes.into());
                 let invalidation = Invalidation { client, key, is_redirected: false };
-                // Sent at the end of the turn of this reactor.
+                // Sent at the end of the turn of the reactor.
                 let _woken = self.shared.invalidations.send(reader.reactor, invalidation);
+                if reader.reactor != self.reactor.index || self.reactor.is_off_reactor {
+                    self.shared.links().wake(reader.reactor);
+                }
             } else {
                 self.locked.add_reader(self.db, self.shared.keyspace.key(bytes), reader);
             }

@@ -7,16 +7,20 @@ use base::hex::hex;
 use base::time::UnixMs;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use store::types::{Scalar, Stream, StreamId};
-use store::{DATABASES, HashRef, Value};
+use store::{DATABASES, HashRef, Locked, STRIPES, Value};
 use wire::resp::Args;
 
 use super::{ADMIN, check_allowed};
 use crate::commands::command::{Command, Done, Flags, Group, KeyAccess, KeySpec};
-use crate::commands::context::{CommandContext, SCANNED_BYTES, check_elements, may_process};
+use crate::commands::context::CommandContext;
+use crate::commands::fail::Fail;
+use crate::engine::gate::Gate;
 
 const DIGEST_BYTES: usize = 20;
 /// Cost of an element: up to four blocks of SHA-1.
 const HASH_COST: usize = 32;
+/// Bytes of a string that cost as much as one element.
+const HASHED_BYTES: usize = 32;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Digest([u8; DIGEST_BYTES]);
@@ -136,48 +140,95 @@ fn score_text(score: f64) -> Vec<u8> {
 /// Cost of a value, in elements.
 fn cost(value: Value<'_>) -> usize {
     match value {
-        Value::String(bytes) => HASH_COST + bytes.len() / SCANNED_BYTES,
+        Value::String(bytes) => HASH_COST + bytes.len() / HASHED_BYTES,
         collection => HASH_COST.saturating_mul(1 + collection.len()),
     }
 }
 
 pub(super) const DIGEST: Command = Command {
     name: "digest",
-    summary: "Returns a digest of all data, which equals that of a Redis with the same data.",
+    summary: "Returns a digest of all data, which equals that of a Redis with the same data. Other \
+              clients are served meanwhile: pause writes to compare servers.",
     since: "1.0.0",
     complexity: "O(N) in the size of all data",
     group: Group::Server,
     arity: 2,
-    flags: ADMIN.and(Flags::ALL_KEYS),
+    flags: ADMIN.and(Flags::LOCKS_STRIPES),
     run: reply_digest,
     ..Command::EMPTY
 };
 
+/// Locks one stripe after the other, so that each is digested at a moment of its own.
 fn reply_digest(cx: &mut CommandContext<'_>, _: Args<'_>) -> Done {
     check_allowed(cx)?;
-    let elements_max = cx.reactor.settings.elements_max();
-    let mut spent = 0usize;
-    // The number of a database is mixed in before its keys, whose order does not matter.
-    let mut keys = [Digest::default(); DATABASES];
-    cx.locked.for_each_value(|db, name, value, expiry| {
-        spent = spent.saturating_add(cost(value));
-        if may_process(spent, elements_max) {
-            let mut key = Digest::default();
-            key.mix(name);
-            key.mix_value(value, expiry);
-            keys[usize::from(db)].xor(&key.0);
-        }
-    });
-    let mut all = Digest::default();
-    for (db, keys) in (0u8..).zip(&keys) {
-        if !cx.locked.is_empty(db) {
-            all.mix(&u32::from(db).to_be_bytes());
-            all.0.iter_mut().zip(keys.0).for_each(|(byte, other)| *byte ^= other);
-        }
+    let mut databases = Databases::default();
+    if cx.locked.is_all() {
+        databases.add(cx, &cx.locked)?;
+        cx.reply.simple(&databases.finish());
+        return Ok(());
     }
-    check_elements(spent, elements_max)?;
-    cx.reply.simple(&hex(&all.0));
+    debug_assert!(!cx.in_exec, "transactions lock all keys for it");
+    let (keyspace, params) = (&cx.shared.keyspace, cx.locked.params());
+    let is_patient = cx.reactor.runs_long_requests;
+    let mut gate = Gate::OPEN;
+    for stripe in 0..STRIPES {
+        if cx.shared.long_requests.is_over() {
+            return Err(Fail::text("ERR the server is stopping"));
+        }
+        let locked = keyspace.lock_stripe_unless(stripe, params, |waited_ns| {
+            !is_patient && cx.reactor.patience(&cx.shared.running_scripts)(waited_ns)
+        });
+        let Some(locked) = locked else {
+            cx.reactor.is_contended = true;
+            return Ok(());
+        };
+        databases.add(cx, &locked)?;
+        gate = gate.max(Gate::of_all(&locked));
+    }
+    cx.reply.simple(&databases.finish());
+    cx.note_gate(gate);
     Ok(())
+}
+
+/// Digests of the databases.
+#[derive(Debug, Default)]
+struct Databases {
+    keys: [Digest; DATABASES],
+    has_keys: [bool; DATABASES],
+}
+
+impl Databases {
+    /// Adds the keys of locked stripes, whose order does not matter.
+    fn add(&mut self, cx: &CommandContext<'_>, locked: &Locked<'_>) -> Done {
+        let mut spent = Ok(());
+        locked.for_each_value(|db, name, value, expiry| {
+            if spent.is_ok() {
+                spent = cx.spend_time(cost(value));
+            }
+            if spent.is_ok() {
+                let mut key = Digest::default();
+                key.mix(name);
+                key.mix_value(value, expiry);
+                self.keys[usize::from(db)].xor(&key.0);
+            }
+        });
+        for (db, has_keys) in (0u8..).zip(&mut self.has_keys) {
+            *has_keys |= !locked.is_empty(db);
+        }
+        spent
+    }
+
+    /// The number of a database is mixed in before its keys.
+    fn finish(&self) -> String {
+        let mut all = Digest::default();
+        for (db, (keys, has_keys)) in (0u32..).zip(self.keys.iter().zip(&self.has_keys)) {
+            if *has_keys {
+                all.mix(&db.to_be_bytes());
+                all.0.iter_mut().zip(keys.0).for_each(|(byte, other)| *byte ^= other);
+            }
+        }
+        hex(&all.0)
+    }
 }
 
 pub(super) const DIGEST_VALUE: Command = Command {
@@ -201,7 +252,7 @@ fn digest_value(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         let key = cx.key(name);
         let mut digest = Digest::default();
         if let Some(value) = cx.locked.peek(cx.db, key) {
-            cx.spend(cost(value))?;
+            cx.spend_time(cost(value))?;
             digest.mix_value(value, cx.locked.expiry(cx.db, key).flatten());
         }
         cx.reply.simple(&hex(&digest.0));

@@ -7,7 +7,7 @@ use wire::resp::Args;
 
 use crate::commands::command::{Command, Done, Events, Flags, Group, KeyAccess, KeySpec};
 use crate::commands::context::{
-    CommandContext, NO_MEMORY, SCANNED_BYTES, TOO_MANY_ELEMENTS, copy_cost, integer, is_option,
+    CommandContext, NO_MEMORY, SCANNED_BYTES, copy_cost, integer, is_option,
 };
 use crate::commands::fail::Fail;
 use crate::config::KeyEvent;
@@ -42,8 +42,9 @@ fn dump(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
         return Ok(());
     };
     let written = written_type(&value).ok_or(NO_FORM)?;
-    if !matches!(value, Value::String(_)) {
-        cx.spend(value.len())?;
+    match &value {
+        Value::String(bytes) => cx.spend_copied(bytes.len())?,
+        collection => cx.spend(collection.len())?,
     }
     // The payload, and its copy in the reply.
     let bytes = cx.locked.memory_bytes(cx.db, cx.key(args.get(1))).unwrap_or(0);
@@ -151,10 +152,7 @@ fn restore(cx: &mut CommandContext<'_>, args: Args<'_>) -> Done {
 fn decode(cx: &CommandContext<'_>, payload: &[u8]) -> Result<Storable, Fail> {
     let free_bytes = cx.reactor.room.used_bytes_max.saturating_sub(cx.shared.used_bytes());
     let memory_bytes_max = (free_bytes / COPIES).min(RECORD_BYTES_MAX as u64);
-    let elements_max = match cx.reactor.settings.elements_max() {
-        0 => usize::MAX,
-        count => count.saturating_sub(cx.elements.get()),
-    };
+    let elements_max = cx.elements_left();
     // A compressed string may be 88 times as long as its payload.
     let work_bytes_max = elements_max.saturating_mul(SCANNED_BYTES) as u64;
     let limits = Limits {
@@ -162,11 +160,12 @@ fn decode(cx: &CommandContext<'_>, payload: &[u8]) -> Result<Storable, Fail> {
         string_bytes_max: cx.reactor.settings.proto_max_bulk_len_bytes,
         elements_max,
     };
-    let too_large = if work_bytes_max < memory_bytes_max { TOO_MANY_ELEMENTS } else { NO_MEMORY };
+    let is_long = work_bytes_max < memory_bytes_max;
+    let too_large = if is_long { Fail::TooManyElements } else { Fail::text(NO_MEMORY) };
     let value = decode_payload(payload, limits).map_err(|error| match error {
         PayloadError::Footer => BAD_FOOTER,
-        PayloadError::Value(RdbError::TooLarge { .. }) => Fail::text(too_large),
-        PayloadError::Value(RdbError::TooMany { .. }) => Fail::text(TOO_MANY_ELEMENTS),
+        PayloadError::Value(RdbError::TooLarge { .. }) => too_large,
+        PayloadError::Value(RdbError::TooMany { .. }) => Fail::TooManyElements,
         PayloadError::Value(RdbError::TooLong { .. }) => Fail::from(StoreError::TooLong),
         PayloadError::Value(_) => BAD_FORMAT,
     })?;

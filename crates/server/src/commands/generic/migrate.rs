@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use store::{Key, Value, WatchFlag};
+use store::{Key, WatchFlag};
 use wire::resp::Args;
 
 use crate::commands::command::{
@@ -106,9 +106,6 @@ fn stored_keys<'n>(
         let key = cx.key(name);
         let Some(value) = cx.locked.get(cx.db, key) else { continue };
         written_type(&value).ok_or(super::dump::NO_FORM)?;
-        if !matches!(value, Value::String(_)) {
-            cx.spend(value.len())?;
-        }
         keys.push(key);
     }
     Ok(keys)
