@@ -285,10 +285,10 @@ impl Server {
                         }
                     }
                 }
-                Answer::Cold(name) => {
-                    if self.disk.ask_name(name, id) {
+                Answer::Cold(lookup) => {
+                    if self.disk.ask_file(lookup, id) {
                         client.wait = Wait::Disk;
-                        client.since = now.mono;
+                        client.since = began;
                         // It is processed again when its file is available.
                         return Some(Flow { consumed: before_bytes, next: Next::Pause });
                     }
@@ -693,7 +693,7 @@ impl Handler for Server {
             Mail::Resolved(address) => return self.proxy.resolved(address),
         };
         self.site.take(&opened, cx.now());
-        for id in self.disk.waiting_for_name(&opened.name) {
+        for id in self.disk.waiting_for_file(&opened.lookup) {
             if let Some((Session::Client(client), _)) = connections.get_mut(id) {
                 client.opened = Some(Arc::clone(&opened));
                 cx.resume(id);
