@@ -24,7 +24,7 @@ use super::resolver::Resolver;
 use super::sending::{DiskQueueFull, Sending};
 use super::{ACCEPT, LEAVE, READY, REOPEN, Source, Start, finished_by, status};
 use crate::channel::{Channel, Received};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::counters::{Counters, Counts};
 use crate::identity::ListenerTls;
 use crate::scheme::Scheme;
@@ -390,7 +390,11 @@ impl Server {
             cache_files: cache.files,
             cache_bytes: cache.bytes,
             log_lines_dropped: self.ledger.dropped_lines(),
-            messages_lost: base::messages::lost_lines(),
+            // The master counts those of its own process, which has the threads too.
+            messages_lost: match self.config.mode {
+                Mode::Process => base::messages::lost_lines(),
+                Mode::Thread => 0,
+            },
             // Counted by the master.
             restarts: 0,
         }
