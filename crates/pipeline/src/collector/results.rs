@@ -49,8 +49,10 @@ impl ResultsOptions {
         for path in [&self.path, &self.dead_letters].into_iter().flatten() {
             // A file that does not exist, or a pipe, has nothing to lose.
             let has_content = fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() != 0);
-            let is_known = || Ok::<_, anyhow::Error>(known.contains(&canonical(path)?));
-            if has_content && self.existing == Existing::Refuse && !is_known()? {
+            if has_content
+                && self.existing == Existing::Refuse
+                && !known.contains(&canonical(path)?)
+            {
                 bail!(
                     "{} has content: to continue its run, use the --log of that run; to replace \
                      it, --existing replace",
