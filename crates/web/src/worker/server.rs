@@ -17,7 +17,7 @@ use super::client::{Client, ResponseOptions, Wait};
 use super::disk::{Disk, Mail};
 use super::intake::{Arrival, Finished, Intake, Round};
 use super::log::{AccessLog, Ledger};
-use super::memory::Memory;
+use super::memory::{Memory, return_free_memory};
 use super::proxy::{Origin, Proxied, Proxy, Refused, UPSTREAM, Upstream};
 use super::rejections::Rejections;
 use super::resolver::Resolver;
@@ -597,6 +597,7 @@ impl Server {
         let now = cx.now().mono;
         self.intake.beat(now);
         self.publish();
+        return_free_memory();
         cx.set_timer(MonoNs(now.0 + BEAT_NS), BEAT_TIMER);
     }
 
