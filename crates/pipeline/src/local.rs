@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use parking_lot::Mutex;
 
-use crate::collector::{self, CollectorOptions, ResultsOptions, Verify};
+use crate::collector::{Collector, CollectorOptions, ResultsOptions, Verify};
 use crate::executor::{self, ExecutorOptions};
 use crate::generator::{
     self, GeneratorOptions, GeneratorSummary, Input, LedgerOptions, PaceOptions,
@@ -42,12 +42,6 @@ pub struct LocalOptions {
 }
 
 impl LocalOptions {
-    /// Whether the files of results can be written again from the log.
-    fn has_log_content(&self) -> bool {
-        let entries = self.log.as_ref().and_then(|log| std::fs::read_dir(log).ok());
-        entries.is_some_and(|mut entries| entries.next().is_some())
-    }
-
     fn collector(&self, listener: TcpListener) -> CollectorOptions {
         CollectorOptions {
             listener,
@@ -57,6 +51,7 @@ impl LocalOptions {
             out: self.out.clone(),
             log: self.log.clone(),
             results: self.results.clone(),
+            plan: Some((self.stream, self.plan.clone())),
             stay: false,
         }
     }
@@ -129,14 +124,11 @@ pub fn run_with(
     changes: Changes<'_>,
     report: &(dyn Fn(Status) + Sync),
 ) -> Result<LocalSummary> {
-    // The collector checks it as well, but its generator would wait for it meanwhile.
-    if let Some(results) = options.results.as_ref().filter(|_| !options.has_log_content()) {
-        results.check_existing()?;
-    }
     let (for_executors, generator) = listen()?;
     let (for_results, collector) = listen()?;
     let results_to = (changes.address_map)(collector)?;
     let task = options.make_task.make(&options.plan)?;
+    let collecting = Collector::open(options.collector(for_results))?;
     let (failed, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let fault = Mutex::new(None);
     let note = |error: anyhow::Error| {
@@ -148,9 +140,8 @@ pub fn run_with(
     let outcome = thread::scope(|scope| {
         let (failed, over, note) = (&failed, &over, &note);
         let collecting = scope.spawn(move || {
-            let options = options.collector(for_results);
             let report = &mut |status: &_| report(Status::Collector(Clone::clone(status)));
-            collector::run(options, failed, report).map_err(note).ok()
+            collecting.run(failed, report).map_err(note).ok()
         });
         let start_executor = |number: usize| {
             let make_task = changes.makers.get(number).unwrap_or(&options.make_task).clone();

@@ -316,8 +316,9 @@ impl<'a, M> Context<'a, M> {
         self.core.now
     }
 
-    /// Why the connection has failed, while [`Handler::closed`](crate::Handler::closed) runs; `None`
-    /// if one of the sides has closed it.
+    /// The error of the system by which the connection has failed, while
+    /// [`Handler::closed`](crate::Handler::closed) runs. `None` if one of the sides has closed it, or
+    /// the peer has violated TLS, or a limit of this program has ended it.
     pub fn failure(&self) -> Option<std::io::Error> {
         self.core.failure.map(std::io::Error::from)
     }

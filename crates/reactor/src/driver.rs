@@ -247,6 +247,17 @@ impl Driver {
         }
     }
 
+    /// Takes the error that an event has reported, if any. The simulator reports none.
+    pub(crate) fn take_error(&self, socket: &Socket) -> Option<Errno> {
+        match (self, socket) {
+            (Driver::Epoll(_), Socket::Fd(fd)) => {
+                rustix::net::sockopt::socket_error(fd).ok().and_then(Result::err)
+            }
+            (Driver::Sim(_), Socket::Sim(_)) => None,
+            _ => unreachable!("{MIXED}"),
+        }
+    }
+
     /// Whether input waits in the kernel; closing now would reset the connection.
     pub(crate) fn has_unread(&self, socket: &Socket) -> bool {
         match (self, socket) {

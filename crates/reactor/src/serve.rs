@@ -77,7 +77,7 @@ impl<H: Handler> Reactor<H> {
         match io {
             Io::Done(0) => self.end_input(token),
             Io::Blocked => {}
-            Io::Broken(error) => self.break_off(token, error),
+            Io::Broken(error) => self.break_off(token, Some(error)),
             Io::Done(count) => {
                 core.counters.input_bytes += count as u64;
                 connection.last_activity = core.now.mono;
@@ -195,7 +195,8 @@ impl<H: Handler> Reactor<H> {
         let token = ready.token;
         let Some(connection) = self.table.get_mut(token) else { return };
         if ready.dead {
-            return self.remove(token);
+            let error = self.driver.take_error(&connection.socket);
+            return self.break_off(token, error);
         }
         if ready.hangup && connection.stops.has(Stops::PAUSED) && !connection.peer_left_reported {
             connection.peer_left_reported = true;
@@ -277,7 +278,7 @@ impl<H: Handler> Reactor<H> {
                 Io::Done(count) => count,
                 Io::Blocked => 0,
                 Io::Broken(error) => {
-                    self.break_off(token, error);
+                    self.break_off(token, Some(error));
                     return false;
                 }
             };
@@ -302,8 +303,13 @@ impl<H: Handler> Reactor<H> {
         let Some(tail) = connection.output.tail() else { return true };
         core.counters.writes += 1;
         let count = match driver.send_file(&connection.socket, tail, FILE_TURN_BYTES_MAX) {
-            Io::Done(0) | Io::Broken(_) => {
+            // The file has been truncated.
+            Io::Done(0) => {
                 self.remove(token);
+                return false;
+            }
+            Io::Broken(error) => {
+                self.break_off(token, Some(error));
                 return false;
             }
             Io::Done(count) => count,
@@ -487,9 +493,9 @@ impl<H: Handler> Reactor<H> {
         self.remove(token);
     }
 
-    /// Removes a connection that has failed.
-    fn break_off(&mut self, token: Token, error: Errno) {
-        self.core.failure = Some(error);
+    /// Removes a connection that has failed, with the error of the system if there is one.
+    pub(crate) fn break_off(&mut self, token: Token, error: Option<Errno>) {
+        self.core.failure = error;
         self.remove(token);
         self.core.failure = None;
     }

@@ -1,6 +1,7 @@
 //! The TLS variants of a reactor's reads and writes.
 
 use base::time::MonoNs;
+use rustix::io::Errno;
 
 use crate::connection::{Connection, Phase};
 use crate::driver::Io;
@@ -109,7 +110,7 @@ impl<H: Handler> Reactor<H> {
                 core.counters.tls_truncated += u64::from(channel.is_established());
                 return self.remove(token);
             }
-            Io::Broken(_) => return self.remove(token),
+            Io::Broken(error) => return self.break_off(token, Some(error)),
             Io::Done(count) => count,
         };
         core.counters.input_bytes += count as u64;
@@ -187,7 +188,7 @@ impl<H: Handler> Reactor<H> {
                 match refill(channel, output, is_closing, scratch) {
                     Ok(true) => {}
                     Ok(false) => break Ok(false),
-                    Err(Refused) => break Err(Refused),
+                    Err(refused) => break Err(refused),
                 }
             }
             if sent_bytes >= SEND_TURN_BYTES_MAX {
@@ -201,7 +202,7 @@ impl<H: Handler> Reactor<H> {
             let count = match written {
                 Io::Done(count) => count,
                 Io::Blocked => 0,
-                Io::Broken(_) => break Err(Refused),
+                Io::Broken(error) => break Err(Refused(Some(error))),
             };
             let is_blocked = count < bytes.len();
             sent_bytes += count;
@@ -222,15 +223,15 @@ impl<H: Handler> Reactor<H> {
         }
         match sent {
             Ok(is_blocked) => self.note_blocked(token, is_blocked),
-            Err(Refused) => self.remove(token),
+            Err(Refused(error)) => self.break_off(token, error),
         }
         sent.is_ok()
     }
 }
 
-/// Sending is impossible from now on.
+/// Sending is impossible from now on, after this error of the system, if any.
 #[derive(Debug, Clone, Copy)]
-struct Refused;
+struct Refused(Option<Errno>);
 
 /// Encrypts the next piece of permitted output: bytes, then a file, then the `close_notify` alert.
 /// False if there is none.
@@ -246,7 +247,7 @@ fn refill(
     let bytes = output.releasable();
     if !bytes.is_empty() {
         let count = bytes.len().min(ENCRYPT_BYTES_MAX);
-        channel.encrypt(&bytes[..count]).map_err(|_| Refused)?;
+        channel.encrypt(&bytes[..count]).map_err(|_| Refused(None))?;
         output.advance(count);
     } else if !output.is_empty() {
         return Ok(false);
@@ -271,8 +272,11 @@ fn encrypt_file(
     scratch.resize(left.min(ENCRYPT_BYTES_MAX), 0);
     let read = rustix::io::pread(&tail.file, &mut scratch[..], tail.offset);
     // A truncated file breaks the connection, as it does with sendfile.
-    let count = read.ok().filter(|count| *count != 0).ok_or(Refused)?;
-    channel.encrypt(&scratch[..count]).map_err(|_| Refused)?;
+    let count = read.map_err(|error| Refused(Some(error)))?;
+    if count == 0 {
+        return Err(Refused(None));
+    }
+    channel.encrypt(&scratch[..count]).map_err(|_| Refused(None))?;
     output.advance_tail(count);
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Counters of the workers, in memory shared by all of them and the master.
 //!
 //! Each worker writes only its own row. When it ends, the master adds this row to the row of its
-//! slot, so that the counters of a slot never decrease while the program runs.
+//! slot, so that the counters of a slot never decrease while the program runs. What the master itself
+//! counts is in the row of the first slot.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -90,7 +91,7 @@ counts! {
     log_lines_dropped: Counter, "access_log_lines_dropped_total", "",
         "Access log lines dropped because the disk was too slow or full.";
     messages_lost: Counter, "log_lines_lost_total", "",
-        "Lines that could not be written to standard error or output.";
+        "Lines that could not be written to standard error or output. Worker 0 has those of the master.";
     restarts: Counter, "worker_restarts_total", "", "Workers that died and were replaced.";
 }
 
@@ -151,6 +152,16 @@ impl Counters {
         self.write(slot, 1, &sum)?;
         self.write(row, 0, &[0; ROW_NUMBERS])?;
         self.write_at(0, &[version + 1])
+    }
+
+    /// Adds lines that the master has lost. Only called by the master.
+    pub(crate) fn add_lost_messages(&self, messages_lost: u64) -> io::Result<()> {
+        let numbers = self.read()?;
+        let more = Counts { messages_lost, ..Counts::default() };
+        let first = &numbers[1..][1..ROW_NUMBERS];
+        let sum: Vec<u64> =
+            first.iter().zip(more.numbers()).map(|(sum, more)| sum + more).collect();
+        self.write(0, 1, &sum)
     }
 
     /// Returns the counters of every slot, in the order of [`METRICS`]; `None` for slots that were
@@ -288,6 +299,18 @@ mod tests {
         assert_eq!(counters.take_row(2).unwrap(), Some(first), "rows are reused");
         let restarts = position("worker_restarts_total");
         assert_eq!(other.places().unwrap()[1].as_ref().unwrap()[restarts], 1);
+    }
+
+    #[test]
+    fn the_first_slot_has_the_counts_of_the_master() {
+        let counters = Counters::new().unwrap();
+        let row = counters.take_row(0).unwrap().unwrap();
+        counters.publish(row, &Counts { messages_lost: 2, ..Counts::default() }).unwrap();
+        counters.add_lost_messages(3).unwrap();
+        counters.fold(row, 0, 0).unwrap();
+        counters.add_lost_messages(4).unwrap();
+        let first = counters.places().unwrap()[0].clone().unwrap();
+        assert_eq!(first[position("log_lines_lost_total")], 9);
     }
 
     #[test]

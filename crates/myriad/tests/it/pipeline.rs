@@ -424,6 +424,16 @@ fn results_of_another_run_are_kept() {
     let (succeeds, text) = run_lines(&dir, "each:cat -", &["--log", "log"]);
     let expected = "log belongs to the command each:cat; use another directory";
     assert!(!succeeds && text.contains(expected) && !text.contains("Plan {"), "{text}");
+    // A log names its own files, and no others.
+    std::fs::write(dir.join("out"), "keep\n").unwrap();
+    for (task, expected) in [("each:cat", "out has content"), ("each:cat -", expected)] {
+        let (succeeds, text) = run_lines(&dir, task, &["--results", "out", "--log", "log"]);
+        assert!(!succeeds && text.contains(expected), "{text}");
+        assert_eq!(read("out"), "keep\n");
+    }
+    let mine = ["--results", "logged", "--existing", "replace", "--log", "log"];
+    let (succeeds, text) = run_lines(&dir, "each:cat -", &mine);
+    assert!(!succeeds && read("logged").lines().count() == 9, "{text}");
     std::fs::remove_dir_all(&dir).unwrap();
 }
 

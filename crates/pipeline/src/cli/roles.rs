@@ -15,7 +15,7 @@ use super::memory::Memory;
 use super::processes::{self, Listening, RoleOptions};
 use super::table::{COLLECTOR, EXECUTOR, GENERATOR, MONITOR, RUN};
 use super::{Job, job, log_to_stderr, print, stop_on_signals};
-use crate::collector::{self, CollectorOptions, percent};
+use crate::collector::{Collector, CollectorOptions, percent};
 use crate::executor::{self, ExecutorOptions};
 use crate::generator::{self, GeneratorOptions, GeneratorSummary};
 use crate::local::{self, LocalOptions, LocalSummary};
@@ -213,11 +213,12 @@ fn run_collector(arguments: &Arguments) -> Result<()> {
         out: arguments.out.clone(),
         log: arguments.log.clone(),
         results: arguments.results(),
+        plan: None,
         stay: arguments.stay,
     };
     let console = Console::new(arguments);
     let stop = stop_on_signals()?;
-    let outcome = collector::run(options, &stop, &mut |status| {
+    let outcome = Collector::open(options)?.run(&stop, &mut |status| {
         console.show(&Status::Collector(status.clone()), false);
     });
     console.end(outcome.as_ref().map(|status| vec![Status::Collector(status.clone())]));

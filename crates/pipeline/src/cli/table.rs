@@ -179,7 +179,7 @@ const CHECK: Section<Arguments> = Section { title: "Results", rows: &[
     option("order", word!(Order, order), Start,
         "Order of these lines; input: by id."),
     option("existing", word!(Existing, existing), Start,
-        "If these files have content that is not from the log: refuse to start, or replace it."),
+        "If these files have content and are not those of the log: refuse to start, or replace them."),
 ] };
 
 #[rustfmt::skip]

@@ -10,7 +10,7 @@ mod stream;
 mod verify;
 mod waiting;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ use crate::message::{Account, Hello};
 use crate::meter::Meter;
 use crate::slots::{HANDSHAKES_MAX, Slot, Slots};
 use crate::status::CollectorStatus;
-use crate::task::Maker;
+use crate::task::{BatchTask, Maker, Plan};
 use crate::uniform;
 use stream::Stream;
 
 pub use ledger::{Accepted, StreamLedger};
 pub use results::{Existing, Order, Results, ResultsOptions};
 pub use sample::{Reservoir, SAMPLE_MAX};
-pub use sink::{RecoveredStream, Sink};
+pub use sink::{LogContents, Recovered, RecoveredStream, Sink};
 pub use verify::{Verify, WindowReport, check_all, percent, sample_dir};
 
 /// Maximum number of streams.
@@ -74,6 +74,9 @@ pub struct CollectorOptions {
     /// Files of results. At each start of a collector they are written again from the log, or empty
     /// without one.
     pub results: Option<ResultsOptions>,
+    /// The id and the plan of the only generator, if they are known: a log with other tasks is
+    /// refused before the files of results are changed.
+    pub plan: Option<(u64, Plan)>,
     /// Whether to keep running after all generators have finished.
     pub stay: bool,
 }
@@ -85,7 +88,8 @@ struct Shared {
     verify: Verify,
     seed: u64,
     out: Option<PathBuf>,
-    results: Option<ResultsOptions>,
+    /// The files of results, until the first stream takes them.
+    results: Mutex<Option<Results>>,
     sink: Option<Sink>,
     /// The directory of the sink.
     log: Option<PathBuf>,
@@ -134,6 +138,24 @@ impl Shared {
         self.state.lock().streams.values().cloned().collect()
     }
 
+    /// Creates the files of results, with the results of the log, for the first stream.
+    fn open_results(&self, options: &ResultsOptions, contents: &LogContents) -> Result<()> {
+        let first = contents.first.and_then(|id| self.stream(id));
+        let task: Option<&dyn BatchTask> = first.as_ref().map(|stream| &*stream.task);
+        let results = match &self.sink {
+            Some(sink) => sink.restore(contents, task, options)?,
+            None => {
+                options.check_existing(&BTreeSet::new())?;
+                Results::create(options)?
+            }
+        };
+        match &first {
+            Some(stream) => stream.state.lock().results = Some(results),
+            None => *self.results.lock() = Some(results),
+        }
+        Ok(())
+    }
+
     fn status(&self) -> CollectorStatus {
         let mut account = Account::default();
         for stream in self.streams() {
@@ -161,88 +183,105 @@ fn add(sum: &mut Account, one: &Account) {
     }
 }
 
-/// Runs until all generators have received their accounts, or `stop` is set. Calls `report` once a
-/// second. Returns the totals of all streams.
-pub fn run(
-    options: CollectorOptions,
-    stop: &AtomicBool,
-    report: &mut dyn FnMut(&CollectorStatus),
-) -> Result<CollectorStatus> {
-    let clock = Clock::new();
-    let (sink, recovered) = match &options.log {
-        None => (None, BTreeMap::new()),
-        Some(dir) => {
-            let results = options.results.as_ref();
-            let (sink, streams) = Sink::open(dir, clock, &options.make_task, results)?;
-            (Some(sink), streams)
+/// A collector that has read its log and created its files.
+#[derive(Debug)]
+pub struct Collector {
+    shared: Shared,
+    listener: TcpListener,
+    stay: bool,
+}
+
+impl Collector {
+    pub fn open(options: CollectorOptions) -> Result<Self> {
+        let clock = Clock::new();
+        let (sink, Recovered { streams, contents }) = match &options.log {
+            None => (None, Recovered::default()),
+            Some(dir) => {
+                let (sink, recovered) = Sink::open(dir, clock, &options.make_task)?;
+                (Some(sink), recovered)
+            }
+        };
+        let shared = Shared {
+            make_task: options.make_task,
+            verify: options.verify,
+            seed: options.seed,
+            out: options.out,
+            results: Mutex::new(None),
+            sink,
+            log: options.log,
+            clock,
+            meter: Meter::default(),
+            greetings: Slots::new(HANDSHAKES_MAX),
+            results_bytes: Slots::new(RESULTS_BYTES_MAX),
+            large_batches_bytes: Slots::new(LARGE_BATCHES_BYTES_MAX),
+            recovered: streams.values().map(|known| known.ledger.collected()).sum(),
+            making: Mutex::new(()),
+            state: Mutex::new(State {
+                streams: BTreeMap::new(),
+                links: BTreeMap::new(),
+                links_seen: 0,
+                executors: 0,
+                failure: None,
+            }),
+            is_over: AtomicBool::new(false),
+        };
+        for (id, known) in streams {
+            let stream = Stream::recovered(&shared, id, known);
+            shared.state.lock().streams.insert(id, Arc::new(stream));
         }
-    };
-    // The files of a run that continues are written again from its log.
-    if let Some(results) = options.results.as_ref().filter(|_| recovered.is_empty()) {
-        results.check_existing()?;
+        if let Some((id, plan)) = &options.plan
+            && let Some(stream) = shared.stream(*id)
+            && !stream.plan.has_same_tasks(plan)
+        {
+            bail!("{}", stream.owner_text(&shared, plan));
+        }
+        if let Some(options) = &options.results {
+            shared.open_results(options, &contents)?;
+        }
+        options
+            .listener
+            .set_nonblocking(true)
+            .context("could not configure the collector's listener")?;
+        Ok(Self { shared, listener: options.listener, stay: options.stay })
     }
-    let recovered_tasks = recovered.values().map(|known| known.ledger.collected()).sum();
-    let shared = Shared {
-        make_task: options.make_task,
-        verify: options.verify,
-        seed: options.seed,
-        out: options.out,
-        results: options.results,
-        sink,
-        log: options.log,
-        clock,
-        meter: Meter::default(),
-        greetings: Slots::new(HANDSHAKES_MAX),
-        results_bytes: Slots::new(RESULTS_BYTES_MAX),
-        large_batches_bytes: Slots::new(LARGE_BATCHES_BYTES_MAX),
-        recovered: recovered_tasks,
-        making: Mutex::new(()),
-        state: Mutex::new(State {
-            streams: BTreeMap::new(),
-            links: BTreeMap::new(),
-            links_seen: 0,
-            executors: 0,
-            failure: None,
-        }),
-        is_over: AtomicBool::new(false),
-    };
-    for (id, known) in recovered {
-        let stream = Stream::recovered(&shared, id, known);
-        shared.state.lock().streams.insert(id, Arc::new(stream));
-    }
-    options
-        .listener
-        .set_nonblocking(true)
-        .context("could not configure the collector's listener")?;
-    thread::scope(|scope| {
-        let (shared, listener) = (&shared, &options.listener);
-        scope.spawn(move || {
-            accept(
-                listener,
-                &shared.greetings,
-                || shared.is_over(),
-                |stream, slot| {
-                    scope.spawn(move || serve(scope, shared, stream, slot));
-                },
-            );
+
+    /// Runs until all generators have received their accounts, or `stop` is set. Calls `report` once
+    /// a second. Returns the totals of all streams.
+    pub fn run(
+        self,
+        stop: &AtomicBool,
+        report: &mut dyn FnMut(&CollectorStatus),
+    ) -> Result<CollectorStatus> {
+        let Self { shared, listener, stay } = &self;
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                accept(
+                    listener,
+                    &shared.greetings,
+                    || shared.is_over(),
+                    |stream, slot| {
+                        scope.spawn(move || serve(scope, shared, stream, slot));
+                    },
+                );
+            });
+            watch(shared, *stay, stop, report);
+            shared.is_over.store(true, Ordering::SeqCst);
+            for link in shared.state.lock().links.values() {
+                link.close();
+            }
+            for stream in shared.streams() {
+                stream.wake();
+            }
         });
-        watch(shared, options.stay, stop, report);
-        shared.is_over.store(true, Ordering::SeqCst);
-        for link in shared.state.lock().links.values() {
-            link.close();
+        if let Some(sink) = &shared.sink {
+            sink.close()?;
         }
-        for stream in shared.streams() {
-            stream.wake();
+        let failure = shared.state.lock().failure.take();
+        if let Some(reason) = failure {
+            bail!("{reason}");
         }
-    });
-    if let Some(sink) = &shared.sink {
-        sink.close()?;
+        Ok(shared.status())
     }
-    let failure = shared.state.lock().failure.take();
-    if let Some(reason) = failure {
-        bail!("{reason}");
-    }
-    Ok(shared.status())
 }
 
 /// Body of the main thread: ends windows, reports the status, and detects the end of the run.

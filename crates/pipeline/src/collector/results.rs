@@ -2,7 +2,8 @@
 //! of another.
 
 use std::borrow::Cow;
-use std::fs::File;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use crate::collector::waiting::{MEMORY_BYTES_MAX, Waiting};
 use crate::task::{BatchTask, DeadLetter, Ids, line_number};
 
 options::choice! {
-    /// What to do with a file of results that has content, unless the log has all of it.
+    /// What to do with a file of results that has content, unless the log names it.
     Existing {
         Refuse = "refuse",
         Replace = "replace",
@@ -42,13 +43,16 @@ pub struct ResultsOptions {
 }
 
 impl ResultsOptions {
-    /// Fails if a file has results of another run, which this run would delete.
-    pub(crate) fn check_existing(&self) -> Result<()> {
+    /// Fails if a file has content that this run would delete: it is not one of `known`, to which the
+    /// runs of the log have written.
+    pub(crate) fn check_existing(&self, known: &BTreeSet<PathBuf>) -> Result<()> {
         for path in [&self.path, &self.dead_letters].into_iter().flatten() {
             // A file that does not exist, or a pipe, has nothing to lose.
-            let has_content =
-                std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.len() != 0);
-            if has_content && self.existing == Existing::Refuse {
+            let has_content = fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() != 0);
+            if has_content
+                && self.existing == Existing::Refuse
+                && !known.contains(&canonical(path)?)
+            {
                 bail!(
                     "{} has content: to continue its run, use the --log of that run; to replace \
                      it, --existing replace",
@@ -58,6 +62,11 @@ impl ResultsOptions {
         }
         Ok(())
     }
+}
+
+/// Returns the path of an existing file, without symbolic links.
+fn canonical(path: &Path) -> Result<PathBuf> {
+    fs::canonicalize(path).with_context(|| format!("could not resolve {}", path.display()))
 }
 
 #[derive(Debug)]
@@ -121,6 +130,13 @@ impl Results {
             next_id: 0,
             waiting: Waiting::new(folder.unwrap_or(Path::new(".")), MEMORY_BYTES_MAX),
         })
+    }
+
+    /// Returns the files on a disk, which outlive the run.
+    pub(crate) fn files(&self) -> Result<BTreeSet<PathBuf>> {
+        let outputs = [&self.lines, &self.dead_letters].into_iter().flatten();
+        let files = outputs.filter(|it| fs::metadata(&it.path).is_ok_and(|found| found.is_file()));
+        files.map(|it| canonical(&it.path)).collect()
     }
 
     /// Writes an accepted batch; each batch is passed once.

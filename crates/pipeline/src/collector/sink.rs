@@ -8,11 +8,14 @@
 //!    1  an epoch begins: stream u64, epoch u32, plan as JSON
 //!    2  a batch: stream u64, epoch u32, sequence u64, first id u64, count u32, digest u64
 //!    3  a batch and its results: as 2, then the payload of the result frame
+//!    4  results are written to a file: its path
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,11 +27,12 @@ use crate::clock::Clock;
 use crate::collector::ledger::{Accepted, StreamLedger};
 use crate::collector::results::{Results, ResultsOptions};
 use crate::frame::{Header, Kind};
-use crate::task::{BatchTask, Maker, Plan};
+use crate::task::{BatchTask, Ids, Maker, Plan};
 
 const KIND_EPOCH: u8 = 1;
 const KIND_BATCH: u8 = 2;
 const KIND_RESULTS: u8 = 3;
+const KIND_FILE: u8 = 4;
 const BATCH_RECORD_BYTES: usize = 40;
 /// Time to wait for the lock of the log.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -44,13 +48,30 @@ pub struct RecoveredStream {
     pub plan: Plan,
     pub task: Arc<dyn BatchTask>,
     pub ledger: StreamLedger,
-    /// With the results of all recovered batches; only of the first stream.
-    pub results: Option<Results>,
+}
+
+/// What a log contains besides its streams.
+#[derive(Debug, Default)]
+pub struct LogContents {
+    /// The first stream, whose results are written to files.
+    pub first: Option<u64>,
+    /// A batch of it without results.
+    incomplete: Option<Ids>,
+    /// The files that results were written to.
+    files: BTreeSet<PathBuf>,
+}
+
+/// All that is recovered from a log.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    pub streams: BTreeMap<u64, RecoveredStream>,
+    pub contents: LogContents,
 }
 
 /// The log of a collector.
 #[derive(Debug)]
 pub struct Sink {
+    disk: Arc<FileDisk>,
     log: Arc<Log>,
     writer: Mutex<Option<WriterHandle>>,
     room: Arc<(Mutex<()>, Condvar)>,
@@ -58,18 +79,15 @@ pub struct Sink {
 
 impl Sink {
     /// Opens the log in a directory and reads all of it. Fails if a batch occurs twice: no
-    /// collector writes that. Writes the files of results again.
-    pub fn open(
-        dir: &Path,
-        clock: Clock,
-        make_task: &Maker,
-        results: Option<&ResultsOptions>,
-    ) -> Result<(Self, BTreeMap<u64, RecoveredStream>)> {
+    /// collector writes that.
+    pub fn open(dir: &Path, clock: Clock, make_task: &Maker) -> Result<(Self, Recovered)> {
         let disk = open_disk(dir).with_context(|| format!("open {}", dir.display()))?;
-        let mut replayed = Replay { make_task, results, streams: BTreeMap::new() };
+        let disk = Arc::new(disk);
+        let mut replayed = Replay { make_task, recovered: Recovered::default() };
         let options = Options { sync: SyncPolicy::Always, ..Options::default() };
         let mut replay = |record: Record<'_>| replayed.record(&record).map_err(Into::into);
-        let (log, recovered) = Log::open(Arc::new(disk), options, 1, Lsn(0), &mut replay)
+        let on_disk = Arc::<FileDisk>::clone(&disk);
+        let (log, recovered) = Log::open(on_disk, options, 1, Lsn(0), &mut replay)
             .with_context(|| format!("could not read the log in {}", dir.display()))?;
         tracing::info!(records = recovered.records, end = recovered.end.0, "log recovered");
         let room = Arc::new((Mutex::new(()), Condvar::new()));
@@ -83,7 +101,59 @@ impl Sink {
         );
         let writer =
             log.spawn_writer(move || clock.now()).context("could not start the log writer")?;
-        Ok((Self { log, writer: Mutex::new(Some(writer)), room }, replayed.streams))
+        Ok((Self { disk, log, writer: Mutex::new(Some(writer)), room }, replayed.recovered))
+    }
+
+    /// Creates the files of results and writes the results of the log to them. `task` is that of the
+    /// log's first stream. Fails before a file is changed if its content would be lost.
+    pub fn restore(
+        &self,
+        contents: &LogContents,
+        task: Option<&dyn BatchTask>,
+        options: &ResultsOptions,
+    ) -> Result<Results> {
+        if let Some(ids) = contents.incomplete {
+            bail!(
+                "the log does not contain the results of ids {} to {}, because it was written \
+                 without --results and --dead-letters: continue without them, or with another \
+                 directory",
+                ids.first,
+                ids.end().saturating_sub(1)
+            );
+        }
+        options.check_existing(&contents.files)?;
+        let mut results = Results::create(options)?;
+        // Before a file has content: after a crash, the next run must know that it may replace it.
+        let mut durable_at = Lsn(0);
+        for file in results.files()?.difference(&contents.files) {
+            durable_at = self.log.append(LANE, KIND_FILE, file.as_os_str().as_bytes())?;
+        }
+        self.wait_until_durable(durable_at)?;
+        if let (Some(first), Some(task)) = (contents.first, task) {
+            self.write_results(first, task, &mut results)?;
+        }
+        Ok(results)
+    }
+
+    fn write_results(
+        &self,
+        stream: u64,
+        task: &dyn BatchTask,
+        results: &mut Results,
+    ) -> Result<()> {
+        let mut write = |record: Record<'_>| {
+            if record.kind != KIND_RESULTS {
+                return Ok(());
+            }
+            let (header, _, outputs) = decode_results(record.payload)?;
+            if header.stream != stream {
+                return Ok(());
+            }
+            results.take(task, header.ids(), outputs)
+        };
+        binlog::dump(&*self.disk, Lsn(0), &mut |record| write(record).map_err(io::Error::other))
+            .context("could not restore the results from the log")?;
+        Ok(())
     }
 
     pub fn append_epoch(&self, stream: u64, epoch: u32, plan: &Plan) -> Result<Lsn> {
@@ -191,22 +261,36 @@ fn decode_batch(payload: &[u8]) -> Option<(Header, u64)> {
     Some((header, be64(32)))
 }
 
-/// The streams while the log is read.
+fn decode_results(payload: &[u8]) -> Result<(Header, u64, &[u8])> {
+    let parts = payload.split_at_checked(BATCH_RECORD_BYTES);
+    let (batch, outputs) = parts.context("truncated record")?;
+    let (header, digest) = decode_batch(batch).context("batch record with a wrong length")?;
+    Ok((header, digest, outputs))
+}
+
+/// What is recovered while the log is read.
 struct Replay<'a> {
     make_task: &'a Maker,
-    results: Option<&'a ResultsOptions>,
-    streams: BTreeMap<u64, RecoveredStream>,
+    recovered: Recovered,
 }
 
 impl Replay<'_> {
     fn record(&mut self, record: &Record<'_>) -> Result<()> {
         match record.kind {
             KIND_EPOCH => self.epoch(record.payload),
-            KIND_BATCH => self.batch(record.payload, None),
+            KIND_BATCH => {
+                let batch = decode_batch(record.payload);
+                let (header, digest) = batch.context("batch record with a wrong length")?;
+                self.batch(&header, digest, None)
+            }
             KIND_RESULTS => {
-                let parts = record.payload.split_at_checked(BATCH_RECORD_BYTES);
-                let (batch, outputs) = parts.context("truncated record")?;
-                self.batch(batch, Some(outputs))
+                let (header, digest, outputs) = decode_results(record.payload)?;
+                self.batch(&header, digest, Some(outputs))
+            }
+            KIND_FILE => {
+                let path = PathBuf::from(OsStr::from_bytes(record.payload));
+                self.recovered.contents.files.insert(path);
+                Ok(())
             }
             kind => bail!("unknown record kind {kind}"),
         }
@@ -217,12 +301,15 @@ impl Replay<'_> {
         let (epoch, plan) = rest.split_first_chunk::<4>().context("truncated record")?;
         let (stream, epoch) = (u64::from_be_bytes(*stream), u32::from_be_bytes(*epoch));
         let plan: Plan = serde_json::from_slice(plan).context("malformed plan")?;
-        if !self.streams.contains_key(&stream) {
-            let begun = self.begin(&plan);
-            let begun = begun.with_context(|| format!("could not restore stream {stream:016x}"))?;
-            self.streams.insert(stream, begun);
+        let Recovered { streams, contents } = &mut self.recovered;
+        contents.first.get_or_insert(stream);
+        if !streams.contains_key(&stream) {
+            let task = self.make_task.make(&plan);
+            let task = task.with_context(|| format!("could not restore stream {stream:016x}"))?;
+            let ledger = StreamLedger::default();
+            streams.insert(stream, RecoveredStream { plan: plan.clone(), task, ledger });
         }
-        let known = self.streams.get_mut(&stream).context("added above")?;
+        let known = streams.get_mut(&stream).context("added above")?;
         if !known.plan.has_same_tasks(&plan) || epoch <= known.ledger.epoch() {
             bail!("epoch {epoch} of stream {stream:016x} does not follow the previous one");
         }
@@ -230,22 +317,12 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn begin(&self, plan: &Plan) -> Result<RecoveredStream> {
-        let options = self.results.filter(|_| self.streams.is_empty());
-        Ok(RecoveredStream {
-            plan: plan.clone(),
-            task: self.make_task.make(plan)?,
-            ledger: StreamLedger::default(),
-            results: options.map(Results::create).transpose()?,
-        })
-    }
-
-    fn batch(&mut self, payload: &[u8], outputs: Option<&[u8]>) -> Result<()> {
-        let (header, digest) = decode_batch(payload).context("batch record with a wrong length")?;
+    fn batch(&mut self, header: &Header, digest: u64, outputs: Option<&[u8]>) -> Result<()> {
         let (stream, ids) = (header.stream, header.ids());
         let (first, last) = (ids.first, ids.end().saturating_sub(1));
-        let known = self.streams.get_mut(&stream).context("batch of an unknown stream")?;
-        let accepted = known.ledger.accept(&header, digest);
+        let Recovered { streams, contents } = &mut self.recovered;
+        let known = streams.get_mut(&stream).context("batch of an unknown stream")?;
+        let accepted = known.ledger.accept(header, digest);
         if accepted != Accepted::New {
             bail!(
                 "ids {first} to {last} of stream {stream:016x} are {accepted:?}: collected twice"
@@ -256,16 +333,10 @@ impl Replay<'_> {
                 bail!("the results of ids {first} to {last} do not match their digest");
             }
             known.ledger.count_failed(&known.task.failed_ids(outputs));
+        } else if contents.first == Some(stream) {
+            contents.incomplete.get_or_insert(ids);
         }
-        match (&mut known.results, outputs) {
-            (Some(results), Some(outputs)) => results.take(&*known.task, ids, outputs),
-            (Some(_), None) => bail!(
-                "the log does not contain the results of ids {first} to {last}, because it was \
-                 written without --results and --dead-letters: continue without them, or with \
-                 another directory"
-            ),
-            (None, _) => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -292,19 +363,26 @@ mod tests {
         dir
     }
 
-    fn open(
-        dir: &Path,
-        results: Option<&ResultsOptions>,
-    ) -> Result<(Sink, BTreeMap<u64, RecoveredStream>)> {
-        Sink::open(dir, Clock::new(), &Maker::built_in(Kernel::Serial), results)
+    fn open(dir: &Path) -> Result<(Sink, Recovered)> {
+        Sink::open(dir, Clock::new(), &Maker::built_in(Kernel::Serial))
     }
 
-    /// The files are written again, without the lines whose records were not durable. A log without
-    /// results, as earlier versions write it, cannot fill them.
-    #[test]
-    fn files_of_results_are_restored() {
-        let dir = scratch("results");
-        let (sink, _) = open(&dir, None).unwrap();
+    /// Opens a log and writes its results to `path`. Returns the lines, or the reason to refuse.
+    fn restore(dir: &Path, path: &Path) -> Result<String> {
+        let order = crate::collector::Order::Input;
+        let existing = crate::collector::Existing::Refuse;
+        let path = Some(path.to_owned());
+        let options = ResultsOptions { path, dead_letters: None, order, existing };
+        let (sink, recovered) = open(dir)?;
+        let task = recovered.streams.values().next().map(|stream| &*stream.task);
+        let restored = sink.restore(&recovered.contents, task, &options);
+        sink.close()?;
+        restored?.flush()?;
+        Ok(std::fs::read_to_string(options.path.unwrap())?)
+    }
+
+    /// Appends the results of ids 0 to 19 of stream 5.
+    fn append_results(sink: &Sink) {
         sink.append_epoch(5, 1, &plan()).unwrap();
         let task = Exercise::new(Codec::Nop, 1, Kernel::Serial);
         for first in [10, 0] {
@@ -315,34 +393,61 @@ mod tests {
             let digest = task.inspect(header.ids(), &outputs).unwrap();
             sink.append_results(&header, digest, &outputs).unwrap();
         }
+    }
+
+    /// The files are written again, without the lines whose records were not durable. A log without
+    /// results, as earlier versions write it, cannot fill them.
+    #[test]
+    fn files_of_results_are_restored() {
+        let dir = scratch("results");
+        let path = dir.join("lines");
+        assert_eq!(restore(&dir, &path).unwrap(), "");
+        let (sink, _) = open(&dir).unwrap();
+        append_results(&sink);
         sink.close().unwrap();
         drop(sink);
-        let path = dir.join("lines");
         std::fs::write(&path, "not durable\n").unwrap();
-        let order = crate::collector::Order::Input;
-        let existing = crate::collector::Existing::Refuse;
-        let options =
-            ResultsOptions { path: Some(path.clone()), dead_letters: None, order, existing };
-        let (sink, mut streams) = open(&dir, Some(&options)).unwrap();
-        let stream = streams.get_mut(&5).unwrap();
-        stream.results.as_mut().unwrap().finish(&*stream.task).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
+        let text = restore(&dir, &path).unwrap();
         let ids = text.lines().map(|line| line.split(' ').next().unwrap().parse::<u64>().unwrap());
         assert!(ids.eq(0..20_u64), "{text}");
+        let (sink, _) = open(&dir).unwrap();
         sink.append_batch(&batch(1, 20), 3).unwrap();
         sink.close().unwrap();
         drop(sink);
-        let error = format!("{:#}", open(&dir, Some(&options)).unwrap_err());
+        let error = format!("{:#}", restore(&dir, &path).unwrap_err());
         assert!(error.contains("does not contain the results of ids 20 to 29"), "{error}");
-        open(&dir, None).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// A log does not permit to replace files that are not its own.
+    #[test]
+    fn other_files_are_kept() {
+        let dir = scratch("other-files");
+        let (sink, _) = open(&dir).unwrap();
+        append_results(&sink);
+        sink.close().unwrap();
+        drop(sink);
+        let notes = dir.join("notes");
+        std::fs::write(&notes, "keep\n").unwrap();
+        let error = format!("{:#}", restore(&dir, &notes).unwrap_err());
+        assert!(error.contains("notes has content"), "{error}");
+        assert_eq!(std::fs::read_to_string(&notes).unwrap(), "keep\n");
+        // A new file becomes one of the log, also by another path.
+        let new = dir.join("new");
+        assert_eq!(restore(&dir, &new).unwrap().lines().count(), 20);
+        let link = dir.join("link");
+        std::os::unix::fs::symlink(&new, &link).unwrap();
+        assert_eq!(restore(&dir, &link).unwrap().lines().count(), 20);
+        assert!(restore(&dir, &notes).is_err());
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
     #[test]
     fn durable_records_are_recovered() {
         let dir = scratch("read");
-        let (sink, streams) = open(&dir, None).unwrap();
-        assert!(streams.is_empty());
+        let (sink, recovered) = open(&dir).unwrap();
+        assert!(recovered.streams.is_empty());
         sink.append_epoch(5, 1, &plan()).unwrap();
         sink.append_batch(&batch(1, 20), 3).unwrap();
         let end = sink.append_batch(&batch(1, 0), 4).unwrap();
@@ -350,15 +455,15 @@ mod tests {
         assert!(sink.is_durable(end).unwrap());
         sink.close().unwrap();
         drop(sink);
-        let (sink, streams) = open(&dir, None).unwrap();
-        let stream = &streams[&5];
+        let (sink, recovered) = open(&dir).unwrap();
+        let stream = &recovered.streams[&5];
         assert_eq!((stream.ledger.epoch(), &stream.plan), (1, &plan()));
         assert_eq!(stream.ledger.ids().ranges(), [(0, 10), (20, 30)]);
         assert_eq!(stream.ledger.account(30).digest, 7);
         sink.append_batch(&batch(1, 0), 4).unwrap();
         sink.close().unwrap();
         drop(sink);
-        let doubled = format!("{:#}", open(&dir, None).unwrap_err());
+        let doubled = format!("{:#}", open(&dir).unwrap_err());
         assert!(doubled.contains("ids 0 to 9 of stream 0000000000000005"), "{doubled}");
         std::fs::remove_dir_all(&dir).unwrap();
     }
@@ -367,7 +472,7 @@ mod tests {
     #[test]
     fn waits_end_whenever_the_log_syncs() {
         let dir = scratch("waits");
-        let (sink, _) = open(&dir, None).unwrap();
+        let (sink, _) = open(&dir).unwrap();
         sink.append_epoch(5, 1, &plan()).unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -389,7 +494,7 @@ mod tests {
     #[test]
     fn malformed_records_are_refused() {
         let make_task = Maker::built_in(Kernel::Serial);
-        let mut replay = Replay { make_task: &make_task, results: None, streams: BTreeMap::new() };
+        let mut replay = Replay { make_task: &make_task, recovered: Recovered::default() };
         let mut check = |kind, payload: &[u8], expected: &str| {
             let record = Record { start: Lsn(0), end: Lsn(1), kind, payload };
             let found = format!("{:#}", replay.record(&record).unwrap_err());

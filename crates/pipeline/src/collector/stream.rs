@@ -71,7 +71,7 @@ impl Outbox {
 pub(super) struct StreamState {
     ledger: StreamLedger,
     reservoir: Reservoir,
-    results: Option<Results>,
+    pub(super) results: Option<Results>,
     /// Tasks collected before this window.
     window: u64,
     window_ends_ns: Option<u64>,
@@ -110,19 +110,16 @@ pub(super) struct Stream {
 
 impl Stream {
     pub(super) fn new(shared: &Shared, id: u64, plan: &Plan) -> Result<Self> {
+        let task = shared.make_task.make(plan)?;
+        let known = RecoveredStream { plan: plan.clone(), task, ledger: StreamLedger::default() };
+        let stream = Self::recovered(shared, id, known);
         // Only the first stream can use the files.
-        let options = shared.results.as_ref().filter(|_| shared.state.lock().streams.is_empty());
-        let begun = RecoveredStream {
-            plan: plan.clone(),
-            task: shared.make_task.make(plan)?,
-            ledger: StreamLedger::default(),
-            results: options.map(Results::create).transpose()?,
-        };
-        Ok(Self::recovered(shared, id, begun))
+        stream.state.lock().results = shared.results.lock().take();
+        Ok(stream)
     }
 
     pub(super) fn recovered(shared: &Shared, id: u64, known: RecoveredStream) -> Self {
-        let RecoveredStream { plan, task, ledger, results } = known;
+        let RecoveredStream { plan, task, ledger } = known;
         let size = match shared.verify {
             Verify::Sample { size, .. } if task.is_repeatable() => size,
             _ => 0,
@@ -134,7 +131,7 @@ impl Stream {
             task,
             state: Mutex::new(StreamState {
                 ledger,
-                results,
+                results: None,
                 reservoir: Reservoir::new(size, shared.seed ^ id),
                 window: 0,
                 window_ends_ns: None,
@@ -150,7 +147,7 @@ impl Stream {
     }
 
     /// Describes the tasks of this stream to a generator of others.
-    fn owner_text(&self, shared: &Shared, other: &Plan) -> String {
+    pub(super) fn owner_text(&self, shared: &Shared, other: &Plan) -> String {
         let task = &self.plan.task;
         let owner = match (self.task.runs_commands(), *task == other.task) {
             (true, false) => format!("the command {task}"),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use pipeline::collector::{self, CollectorOptions, Verify};
+use pipeline::collector::{Collector, CollectorOptions, Verify};
 use pipeline::executor::{self, ExecutorOptions};
 use pipeline::frame::{Header, Kind};
 use pipeline::generator::{
@@ -75,9 +75,10 @@ pub(crate) fn collect(
             out: None,
             log,
             results: None,
+            plan: None,
             stay: false,
         };
-        collector::run(options, &stop, &mut |_| {}).unwrap()
+        Collector::open(options).unwrap().run(&stop, &mut |_| {}).unwrap()
     })
 }
 

@@ -1,10 +1,10 @@
 //! A reactor whose handler accepts connections itself, files after answers, and room for output.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use reactor::{
 };
 use rustix::net::SocketFlags;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use crate::tls::{identity, provider};
 
@@ -25,14 +25,18 @@ const FLOOD_BYTES: usize = 64 << 20;
 
 /// Answers each line with the same line, `file` with a line and the file, `end` with the end of the
 /// reactor; `flood` with far more than a socket takes; `reset` with a word and the reset of the
-/// connection.
+/// connection; `pause` with nothing more.
 struct AcceptingHandler {
     listener: OwnedFd,
     tls: Option<Tls>,
     file: Arc<OwnedFd>,
     file_bytes: u64,
     room: Arc<[AtomicUsize; 2]>,
+    failures: Failures,
 }
+
+/// Why each connection has failed, in the order of their ends.
+type Failures = Arc<Mutex<Vec<Option<ErrorKind>>>>;
 
 impl Handler for AcceptingHandler {
     type Session = ();
@@ -69,6 +73,10 @@ impl Handler for AcceptingHandler {
                 cx.reset(id);
                 Next::Pause
             }
+            b"pause\n" => {
+                out.buffer().extend_from_slice(line);
+                Next::Pause
+            }
             line => {
                 out.buffer().extend_from_slice(line);
                 Next::Again
@@ -77,7 +85,9 @@ impl Handler for AcceptingHandler {
         Flow { consumed: end + 1, next }
     }
 
-    fn closed(&mut self, _: &mut Context<'_, ()>, _: ConnId, (): ()) {}
+    fn closed(&mut self, cx: &mut Context<'_, ()>, _: ConnId, (): ()) {
+        self.failures.lock().unwrap().push(cx.failure().map(|error| error.kind()));
+    }
 
     fn mail(&mut self, _: &mut Context<'_, ()>, _: &mut Connections<'_, ()>, (): ()) {}
 
@@ -105,6 +115,7 @@ impl Handler for AcceptingHandler {
 struct Server {
     address: SocketAddr,
     room: Arc<[AtomicUsize; 2]>,
+    failures: Failures,
     thread: JoinHandle<()>,
 }
 
@@ -121,15 +132,17 @@ impl Server {
         let held = rustix::fs::memfd_create("file", flags).unwrap();
         std::fs::File::from(held.try_clone().unwrap()).write_all(file).unwrap();
         let room: Arc<[AtomicUsize; 2]> = Arc::default();
-        let seen = Arc::clone(&room);
+        let failures = Failures::default();
+        let (seen, noted) = (Arc::clone(&room), Arc::clone(&failures));
         let thread = std::thread::spawn(move || {
             let make = |_: &_, watcher: Watcher| {
                 watcher.add(&listener, LISTENER, trigger).unwrap();
-                AcceptingHandler { listener, tls, file: Arc::new(held), file_bytes, room: seen }
+                let file = Arc::new(held);
+                AcceptingHandler { listener, tls, file, file_bytes, room: seen, failures: noted }
             };
             Solo::new(Arc::new(Limits::default()), make).unwrap().run();
         });
-        Server { address, room, thread }
+        Server { address, room, failures, thread }
     }
 
     fn connect(&self) -> TcpStream {
@@ -178,23 +191,29 @@ fn a_file_follows_its_answer_and_requests_follow_the_file() {
     server.stop();
 }
 
+fn client_config(roots: Arc<RootCertStore>) -> Arc<ClientConfig> {
+    let config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Arc::new(config)
+}
+
+fn dial(config: &Arc<ClientConfig>, server: &Server) -> StreamOwned<ClientConnection, TcpStream> {
+    let name = ServerName::try_from("localhost").unwrap();
+    let client = ClientConnection::new(Arc::clone(config), name).unwrap();
+    StreamOwned::new(client, server.connect())
+}
+
 #[test]
 fn connections_with_tls_are_adopted_like_others() {
     let file: Vec<u8> = (0..5_000_000_u32).map(|number| (number % 251) as u8).collect();
     let identity = identity();
-    let tls = Tls::new(identity.server);
-    let server = Server::start_with(Some(tls), Trigger::Level, &file, file.len() as u64 - 2);
-    let config = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(identity.roots)
-        .with_no_client_auth();
-    let config = Arc::new(config);
-    let dial = || {
-        let name = ServerName::try_from("localhost").unwrap();
-        let client = ClientConnection::new(Arc::clone(&config), name).unwrap();
-        StreamOwned::new(client, server.connect())
-    };
+    let config = client_config(identity.roots);
+    let tls = Some(Tls::new(identity.server));
+    let server = Server::start_with(tls, Trigger::Level, &file, file.len() as u64 - 2);
+    let dial = || dial(&config, &server);
     let mut stream = dial();
     ask(&mut stream, b"one\n", b"one\n");
     let answer = [b"here:", &file[2..]].concat();
@@ -235,6 +254,41 @@ fn a_reset_is_not_the_end_of_an_answer() {
     let error = stream.read_to_end(&mut Vec::new()).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     server.stop();
+}
+
+/// Whatever a connection waits for, with and without TLS.
+#[test]
+fn the_handler_knows_why_a_connection_failed() {
+    fn check<S: Read + Write>(
+        server: Server,
+        dial: impl Fn(&Server) -> S,
+        of: fn(&S) -> &TcpStream,
+    ) {
+        let requests = [&b"one\n"[..], b"pause\n", b"flood\n"];
+        for request in requests {
+            let mut stream = dial(&server);
+            stream.write_all(request).unwrap();
+            stream.read_exact(&mut [0; 1]).unwrap();
+            // The end of the stream resets the connection.
+            rustix::net::sockopt::set_socket_linger(of(&stream), Some(Duration::ZERO)).unwrap();
+        }
+        let failures = Arc::clone(&server.failures);
+        let until = Instant::now() + Duration::from_mins(1);
+        while failures.lock().unwrap().len() < requests.len() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        dial(&server).write_all(b"end\n").unwrap();
+        server.thread.join().unwrap();
+        let reset = Some(ErrorKind::ConnectionReset);
+        assert_eq!(failures.lock().unwrap()[..requests.len()], [reset; 3]);
+    }
+    let identity = identity();
+    let config = client_config(identity.roots);
+    let tls = Some(Tls::new(identity.server));
+    check(Server::start(Trigger::Level, b"", 0), Server::connect, |stream| stream);
+    let server = Server::start_with(tls, Trigger::Level, b"", 0);
+    check(server, |server| dial(&config, server), |stream| &stream.sock);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FileType, MemfdFlags, Mode, OFlags, ResolveFlags, Stat};
@@ -29,8 +29,8 @@ pub(crate) enum OpenError {
     Directory,
     /// Descriptors or memory ran out.
     Overload,
-    /// Not available without blocking: it requires disk access or compression. Only returned to
-    /// callers that must not block.
+    /// Not available without blocking: it requires disk access. Only returned to callers that must
+    /// not block.
     Cold,
 }
 
@@ -101,6 +101,8 @@ pub(crate) struct File {
     pub(crate) modified_text: String,
     pub(crate) plain: Content,
     codings: Vec<(Coding, Content)>,
+    /// Whether [`File::pack`] may add gzip.
+    is_packable: bool,
     mark: Mark,
     /// Precompressed files next to it, by coding.
     precompressed: [Option<Mark>; Coding::ALL.len()],
@@ -132,19 +134,45 @@ impl File {
             }
         }
         let has_gzip = codings.iter().any(|(coding, _)| *coding == Coding::Gzip);
-        if compress && media.is_compressible && !has_gzip && plain.is_worth_packing() {
-            if look == OpenMode::CachedOnly {
-                // Compression takes as long as a disk access.
-                return Err(OpenError::Cold);
-            }
-            if let Some(packed) = plain.pack(mark.etag("gzip"))? {
-                codings.push((Coding::Gzip, packed));
-            }
-        }
+        let is_packable =
+            compress && media.is_compressible && !has_gzip && plain.is_worth_packing();
         let modified = mark.modified();
         #[expect(clippy::disallowed_methods, reason = "within the years of headers")]
         let modified_text = httpdate::fmt_http_date(modified);
-        Ok(File { media, modified, modified_text, plain, codings, mark, precompressed })
+        Ok(File {
+            media,
+            modified,
+            modified_text,
+            plain,
+            codings,
+            is_packable,
+            mark,
+            precompressed,
+        })
+    }
+
+    /// Adds its content in gzip, if that is shorter. Takes as long as a disk access, and a long file
+    /// much longer: at most one thread at a time, which holds `long`, compresses one, so that the
+    /// others open files. If that is another thread, or the system lacks descriptors or memory, the
+    /// file stays as it is, and can be served.
+    pub(crate) fn pack(&mut self, long: &Mutex<()>) {
+        if !self.is_packable {
+            return;
+        }
+        let _long = match &self.plain.body {
+            Body::Kept(_) => None,
+            Body::Open(_) => match long.try_lock() {
+                Ok(guard) => Some(guard),
+                Err(_) => return,
+            },
+        };
+        match self.plain.pack(self.mark.etag("gzip")) {
+            Ok(packed) => {
+                self.codings.extend(packed.map(|content| (Coding::Gzip, content)));
+                self.is_packable = false;
+            }
+            Err(error) => tracing::warn!(%error, "could not compress a file"),
+        }
     }
 
     /// Whether the name still refers to the same version, with the same precompressed variants.
@@ -174,7 +202,11 @@ impl File {
 
     /// Whether the bytes depend on the codings that a client accepts.
     pub(crate) fn varies(&self) -> bool {
-        !self.codings.is_empty()
+        self.is_packable || !self.codings.is_empty()
+    }
+
+    pub(crate) fn is_packable(&self) -> bool {
+        self.is_packable
     }
 
     pub(crate) fn coded(&self, coding: Coding) -> Option<&Content> {
@@ -225,17 +257,17 @@ impl Content {
     }
 
     /// Compresses the content with gzip; `None` if the result is not shorter.
-    fn pack(&self, etag: String) -> Result<Option<Content>, OpenError> {
+    fn pack(&self, etag: String) -> rustix::io::Result<Option<Content>> {
         let packed = match &self.body {
             Body::Kept(bytes) => gzip(bytes),
-            Body::Open(long) => gzip(&long.read_all().map_err(OpenError::of)?),
+            Body::Open(long) => gzip(&long.read_all()?),
         };
         let Some(packed) = packed else { return Ok(None) };
         if packed.len() as u64 <= KEPT_BYTES_MAX {
             return Ok(Some(Content::kept(packed, etag)));
         }
         // The kernel sends it like any other long file, so it is not copied for each client.
-        let file = in_memory_file(&packed).map_err(OpenError::of)?;
+        let file = in_memory_file(&packed)?;
         let (bytes, kept_bytes) = (packed.len() as u64, packed.len());
         let body = Body::Open(Arc::new(LongFile::new(file, bytes)));
         Ok(Some(Content { body, bytes, kept_bytes, etag }))
@@ -321,6 +353,41 @@ fn open_below(root: &OwnedFd, name: &[u8], look: OpenMode) -> Result<(OwnedFd, S
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A file of this many bytes of text.
+    fn text_file(name: &str, bytes: usize) -> File {
+        let folder = std::env::temp_dir().join(format!("myriad-web-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("a.txt"), "a".repeat(bytes)).unwrap();
+        let root = OwnedFd::from(std::fs::File::open(&folder).unwrap());
+        let file = File::open(&root, b"a.txt", true, OpenMode::MayBlock).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_compressed_is_served() {
+        let mut file = text_file("broken", 100_000);
+        let path = std::env::current_exe().unwrap();
+        let unreadable = rustix::fs::open(path, OFlags::PATH, Mode::empty()).unwrap();
+        file.plain.body = Body::Open(Arc::new(LongFile::new(unreadable, 100_000)));
+        file.pack(&Mutex::new(()));
+        assert!(!file.has(Coding::Gzip) && file.is_packable() && file.varies());
+        assert_eq!(file.plain.bytes, 100_000);
+    }
+
+    #[test]
+    fn one_long_file_is_compressed_at_a_time() {
+        let long = Mutex::new(());
+        let (mut longer, mut short) = (text_file("longer", 100_000), text_file("short", 1_000));
+        let other = long.lock().unwrap();
+        longer.pack(&long);
+        short.pack(&long);
+        assert!(!longer.has(Coding::Gzip) && short.has(Coding::Gzip));
+        drop(other);
+        longer.pack(&long);
+        assert!(longer.has(Coding::Gzip) && !longer.is_packable());
+    }
 
     #[test]
     #[expect(clippy::disallowed_methods, reason = "tests its range")]

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
 use base::time::MonoNs;
@@ -25,16 +25,30 @@ struct Entry {
     looked_at: MonoNs,
 }
 
+/// What a client waits for: work on a file that may block.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Lookup {
+    pub(crate) name: Vec<u8>,
+    /// Whether the file is also compressed.
+    pub(crate) packs: bool,
+}
+
 /// Opens files, and blocks for the disk if necessary.
 #[derive(Debug, Clone)]
 pub(crate) struct Opener {
     root: Arc<OwnedFd>,
     compress: bool,
+    /// See [`File::pack`].
+    long: Arc<Mutex<()>>,
 }
 
 impl Opener {
-    pub(crate) fn open(&self, name: &[u8]) -> Result<Arc<File>, OpenError> {
-        File::open(&self.root, name, self.compress, OpenMode::MayBlock).map(Arc::new)
+    pub(crate) fn open(&self, lookup: &Lookup) -> Result<Arc<File>, OpenError> {
+        let mut file = File::open(&self.root, &lookup.name, self.compress, OpenMode::MayBlock)?;
+        if lookup.packs {
+            file.pack(&self.long);
+        }
+        Ok(Arc::new(file))
     }
 }
 
@@ -57,6 +71,7 @@ pub(crate) fn open_root(root: &Path) -> anyhow::Result<OwnedFd> {
 pub(crate) struct Files {
     root: Arc<OwnedFd>,
     compress: bool,
+    long: Arc<Mutex<()>>,
     entries: IndexMap<Vec<u8>, Entry, RandomState>,
     kept_bytes: usize,
     /// Position of the next eviction.
@@ -81,6 +96,7 @@ impl Files {
         Files {
             root: Arc::new(root),
             compress,
+            long: Arc::default(),
             entries,
             kept_bytes: 0,
             hand: 0,
@@ -124,7 +140,11 @@ impl Files {
     }
 
     pub(crate) fn opener(&self) -> Opener {
-        Opener { root: Arc::clone(&self.root), compress: self.compress }
+        Opener {
+            root: Arc::clone(&self.root),
+            compress: self.compress,
+            long: Arc::clone(&self.long),
+        }
     }
 
     /// Replaces a cached file with the result of an [`Opener`].
@@ -203,26 +223,36 @@ mod tests {
         }
     }
 
-    /// Returns what a client finally receives, and whether opening blocked.
-    fn get(files: &mut Files, name: &str, now: MonoNs) -> (Result<Arc<File>, OpenError>, bool) {
-        let name = name.as_bytes();
-        match files.cached(name, now) {
-            Err(OpenError::Cold) => {
-                let opened = files.opener().open(name);
-                files.take(name, &opened, now);
-                (opened, true)
-            }
-            found => (found, false),
+    fn get(files: &mut Files, name: &str, now: MonoNs) -> Result<Arc<File>, OpenError> {
+        match files.cached(name.as_bytes(), now) {
+            Err(OpenError::Cold) => open(files, name, false, now),
+            found => found,
         }
     }
 
+    /// Opens a file as another thread does.
+    fn open(
+        files: &mut Files,
+        name: &str,
+        packs: bool,
+        now: MonoNs,
+    ) -> Result<Arc<File>, OpenError> {
+        let opened = files.opener().open(&Lookup { name: name.into(), packs });
+        files.take(name.as_bytes(), &opened, now);
+        opened
+    }
+
     fn found(files: &mut Files, name: &str, now: MonoNs) -> Arc<File> {
-        get(files, name, now).0.unwrap()
+        get(files, name, now).unwrap()
+    }
+
+    fn packed(files: &mut Files, name: &str) -> Arc<File> {
+        open(files, name, true, MonoNs(0)).unwrap()
     }
 
     #[track_caller]
     fn check_error(files: &mut Files, name: &str, expected: OpenError) {
-        assert_eq!(get(files, name, MonoNs(0)).0.unwrap_err(), expected, "{name}");
+        assert_eq!(get(files, name, MonoNs(0)).unwrap_err(), expected, "{name}");
     }
 
     fn kept(file: &File) -> Vec<u8> {
@@ -287,14 +317,15 @@ mod tests {
     }
 
     #[test]
-    fn compression_does_not_block_workers() {
+    fn files_are_compressed_when_a_client_accepts_it() {
         let tree = Tree::new("cold");
         tree.write("page.html", &b"<p>text</p>".repeat(500));
         let mut files = tree.files();
-        let (first, has_waited) = get(&mut files, "page.html", MonoNs(0));
-        assert!(has_waited && first.unwrap().has(Coding::Gzip));
-        let (again, has_waited) = get(&mut files, "page.html", MonoNs(FRESH_NS - 1));
-        assert!(!has_waited && again.unwrap().has(Coding::Gzip));
+        let plain = found(&mut files, "page.html", MonoNs(0));
+        assert!(plain.is_packable() && plain.varies() && !plain.has(Coding::Gzip));
+        assert!(packed(&mut files, "page.html").has(Coding::Gzip));
+        let cached = files.cached(b"page.html", MonoNs(FRESH_NS - 1)).unwrap();
+        assert!(cached.has(Coding::Gzip) && !cached.is_packable());
     }
 
     #[test]
@@ -308,12 +339,12 @@ mod tests {
         let long = found(&mut files, "long.bin", MonoNs(0));
         assert!(matches!(long.plain.body, Body::Open(_)));
         assert_eq!((long.plain.bytes, long.varies()), (100_000, false));
-        let page = found(&mut files, "page.html", MonoNs(0));
+        let page = packed(&mut files, "page.html");
         assert!(page.coded(Coding::Gzip).unwrap().bytes < 500);
         assert!(!page.has(Coding::Brotli));
-        let packed = found(&mut files, "packed.css", MonoNs(0));
-        assert!(packed.has(Coding::Brotli) && packed.has(Coding::Gzip));
-        assert_ne!(packed.coded(Coding::Brotli).unwrap().etag, packed.plain.etag);
+        let both = packed(&mut files, "packed.css");
+        assert!(both.has(Coding::Brotli) && both.has(Coding::Gzip));
+        assert_ne!(both.coded(Coding::Brotli).unwrap().etag, both.plain.etag);
     }
 
     /// A bundle of an ordinary application.
@@ -327,20 +358,19 @@ mod tests {
         tree.write("bundle.js", &bundle);
         tree.write("huge.js", &bundle.repeat(8));
         let mut files = tree.files();
-        let (file, has_waited) = get(&mut files, "bundle.js", MonoNs(0));
-        let file = file.unwrap();
-        let packed = file.coded(Coding::Gzip).unwrap();
-        assert!(has_waited && packed.bytes < 400_000, "{}", packed.bytes);
-        let Body::Open(long) = &packed.body else { panic!("it is copied for each client") };
+        let file = packed(&mut files, "bundle.js");
+        let content = file.coded(Coding::Gzip).unwrap();
+        assert!(content.bytes < 400_000, "{}", content.bytes);
+        let Body::Open(long) = &content.body else { panic!("it is copied for each client") };
         let mut unpacked = Vec::new();
         let packed_bytes = long.read_all().unwrap();
         let mut decoder = flate2::read::GzDecoder::new(packed_bytes.as_slice());
         std::io::Read::read_to_end(&mut decoder, &mut unpacked).unwrap();
         assert!(unpacked == bundle);
         assert_eq!(files.kept_bytes, packed_bytes.len());
-        let (again, has_waited) = get(&mut files, "bundle.js", MonoNs(FRESH_NS - 1));
-        assert!(!has_waited && again.unwrap().has(Coding::Gzip));
-        assert!(!found(&mut files, "huge.js", MonoNs(0)).varies(), "above 4 MiB");
+        let again = files.cached(b"bundle.js", MonoNs(FRESH_NS - 1)).unwrap();
+        assert!(again.has(Coding::Gzip));
+        assert!(!packed(&mut files, "huge.js").varies(), "above 4 MiB");
     }
 
     #[test]

@@ -114,6 +114,8 @@ struct Master {
     phase: Phase,
     /// When workers are checked next.
     check_at: Instant,
+    /// Lines lost by this process, as far as they are published.
+    messages_lost: u64,
 }
 
 impl Master {
@@ -161,6 +163,7 @@ impl Master {
             upgrade: None,
             phase: Phase::Starting,
             check_at: Instant::now(),
+            messages_lost: 0,
         })
     }
 
@@ -224,6 +227,7 @@ impl Master {
         if self.phase == Phase::Serving && self.check_at <= now {
             self.check_at = now + CHECK;
             self.group.check_beats();
+            self.publish_lost_messages();
         }
         if self.phase != Phase::Ending {
             let shares = self.addresses.shares(&self.listening());
@@ -234,6 +238,19 @@ impl Master {
             }
         }
         Ok(())
+    }
+
+    /// Counts the lines that this process has lost.
+    fn publish_lost_messages(&mut self) {
+        let lost = base::messages::lost_lines();
+        let more = lost - self.messages_lost;
+        if more == 0 {
+            return;
+        }
+        match self.group.counters().add_lost_messages(more) {
+            Ok(()) => self.messages_lost = lost,
+            Err(error) => tracing::warn!(%error, "could not write the counters"),
+        }
     }
 
     /// Threads cannot be killed: the program exits without waiting for threads that exceeded

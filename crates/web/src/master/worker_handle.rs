@@ -18,9 +18,11 @@ use crate::config::Mode;
 use crate::counters::Row;
 use crate::worker::{self, FAILED, ListenerGroup, Order, READY, Start};
 
-/// Setting of the allocator, in ms: with 0 it returns free pages to the system at once. Otherwise a
-/// worker that is idle after many large bodies would keep their memory.
+/// Setting of the allocator: how long pages are free before it returns them to the system, in ms. At
+/// once would cost each large body its page faults, 440 for 900 KB; longer, the memory of many bodies
+/// would be kept while others arrive. See also `return_free_memory`.
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
+const PURGE_DELAY_MS: &str = "100";
 
 /// How many checks a worker that closed its channel may take to exit.
 const REAP_STEPS: u32 = 50;
@@ -107,7 +109,7 @@ impl WorkerHandle {
                 let mut command = Command::new(program);
                 command.args(["web", WORKER_FLAG]).stdin(Stdio::from(far.into_fd()));
                 if std::env::var_os(PURGE_DELAY).is_none() {
-                    command.env(PURGE_DELAY, "0");
+                    command.env(PURGE_DELAY, PURGE_DELAY_MS);
                 }
                 let doing = || format!("start {}", program.display());
                 Body::Process(command.spawn().with_context(doing)?)

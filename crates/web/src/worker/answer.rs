@@ -10,9 +10,9 @@ use wire::http::{Method, Request, RequestError, ResponseWriter, reason};
 use super::client::ResponseOptions;
 use crate::config::Config;
 use crate::content::conditions::{self, Part, Verdict, Version};
-use crate::content::encoding;
+use crate::content::encoding::{self, Coding};
 use crate::content::file::{Body, Content, File, OpenError};
-use crate::content::files::{CacheStats, Files, Opener};
+use crate::content::files::{CacheStats, Files, Lookup, Opener};
 use crate::content::long::LongFile;
 use crate::content::path::{self, Below, PathError};
 
@@ -39,8 +39,8 @@ pub(crate) enum Answer {
     },
     /// Nothing was appended: the upstream responds.
     Upstream,
-    /// Nothing was appended: the file of this name must be opened by a thread that may block.
-    Cold(Vec<u8>),
+    /// Nothing was appended: a thread that may block must open or compress a file.
+    Cold(Lookup),
 }
 
 /// The response, as logged.
@@ -70,8 +70,16 @@ fn thread_ns() -> u64 {
 /// A file that a client has waited for.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    pub(crate) name: Vec<u8>,
+    pub(crate) lookup: Lookup,
     pub(crate) file: Result<Arc<File>, OpenError>,
+}
+
+impl Opened {
+    /// Blocks.
+    pub(crate) fn by(opener: &Opener, lookup: Lookup) -> Opened {
+        let file = opener.open(&lookup);
+        Opened { lookup, file }
+    }
 }
 
 /// Content served by this server itself.
@@ -140,7 +148,7 @@ impl Site {
     /// Caches a file that was opened by another thread.
     pub(crate) fn take(&mut self, opened: &Opened, now: Now) {
         if let Some(files) = &mut self.files {
-            files.take(&opened.name, &opened.file, now.mono);
+            files.take(&opened.lookup.name, &opened.file, now.mono);
         }
     }
 
@@ -227,17 +235,23 @@ impl Site {
             name.bytes.extend_from_slice(separator);
             name.bytes.extend_from_slice(b"index.html");
         }
-        let found = match opened.filter(|opened| opened.name == name.bytes) {
+        let opened = opened.filter(|opened| opened.lookup.name == name.bytes);
+        let found = match opened {
             Some(opened) => opened.file.clone(),
             None => files.cached(&name.bytes, now),
         };
+        let cold =
+            |name, packs| (Answer::Cold(Lookup { name, packs }), Sent { status: 0, body_bytes: 0 });
         match found {
+            Ok(file) if must_pack(request, &file) && opened.is_none_or(|one| !one.lookup.packs) => {
+                cold(name.bytes, true)
+            }
             Ok(file) => self.content(request, &file, options, out),
             Err(OpenError::Directory) if !name.is_directory => self.redirect(request, options, out),
             Err(OpenError::NotFound | OpenError::Directory) => self.words(404, options, out),
             Err(OpenError::Forbidden) => self.words(403, options, out),
             Err(OpenError::Overload) => self.words(503, options, out),
-            Err(OpenError::Cold) => (Answer::Cold(name.bytes), Sent { status: 0, body_bytes: 0 }),
+            Err(OpenError::Cold) => cold(name.bytes, false),
         }
     }
 
@@ -419,6 +433,16 @@ impl Site {
     }
 }
 
+/// Whether the client would get the file compressed.
+fn must_pack(request: &Request<'_>, file: &File) -> bool {
+    let headers = request.headers();
+    file.is_packable()
+        && request.method() == Method::Get
+        && headers.clone().get("range").is_none()
+        && encoding::choose(headers, |coding| coding == Coding::Gzip || file.has(coding))
+            == Some(Coding::Gzip)
+}
+
 fn end_with(head: ResponseWriter<'_>, body: &[u8], options: ResponseOptions) {
     if options.is_head {
         head.length(body.len() as u64);
@@ -467,11 +491,13 @@ mod tests {
         let request = batch.get(0, request.as_bytes());
         let options = ResponseOptions::of(&request, false);
         let (mut answer, mut sent) = site.answer(&request, options, now(), None, &mut out);
-        if let Answer::Cold(name) = answer {
-            let file = site.opener().unwrap().open(&name);
-            let opened = Opened { name, file };
-            site.take(&opened, now());
-            (answer, sent) = site.answer(&request, options, now(), Some(&opened), &mut out);
+        // The file is opened, then compressed.
+        for _ in 0..2 {
+            if let Answer::Cold(lookup) = answer {
+                let opened = Opened::by(&site.opener().unwrap(), lookup);
+                site.take(&opened, now());
+                (answer, sent) = site.answer(&request, options, now(), Some(&opened), &mut out);
+            }
         }
         let mut text = String::from_utf8(out).unwrap();
         match answer {
@@ -480,7 +506,7 @@ mod tests {
                 text = format!("{text}<file {offset} {bytes}>");
             }
             Answer::Upstream => text += "<upstream>",
-            Answer::Cold(_) => panic!("the file was already opened"),
+            Answer::Cold(_) => panic!("the file was already opened and compressed"),
         }
         assert!(text.starts_with(&format!("HTTP/1.1 {}", sent.status)) || sent.status == 0);
         text
@@ -576,6 +602,52 @@ mod tests {
         assert_eq!(ask("GET http://b:1/x HTTP/1.1", "Host: a", 443), "301 https://b/x");
         assert_eq!(ask(get, "Host:", 443), "400 ");
         assert_eq!(ask("GET / HTTP/1.0", "A: b", 443), "400 ");
+    }
+
+    #[test]
+    fn files_are_compressed_only_for_clients_that_get_them_so() {
+        let root = std::env::temp_dir().join(format!("myriad-web-packs-{}", std::process::id()));
+        std::fs::create_dir_all(&root).unwrap();
+        std::fs::write(root.join("page.html"), "<p>text</p>".repeat(500)).unwrap();
+        std::fs::write(root.join("both.css"), "p { }".repeat(500)).unwrap();
+        std::fs::write(root.join("both.css.br"), "brotli").unwrap();
+        let mut site = Site::new(&Config::default(), Some(open_root(&root).unwrap()));
+        let mut coding = |method: &str, path: &str, lines: &str| {
+            let text = format!("{method} {path} HTTP/1.1\r\nHost: a\r\n{lines}\r\n");
+            let (mut batch, mut out) = (RequestBatch::new(), Vec::new());
+            let limits = wire::http::Limits::DEFAULT;
+            RequestDecoder::new().decode(text.as_bytes(), &limits, 1, &mut batch);
+            let request = batch.get(0, text.as_bytes());
+            let options = ResponseOptions::of(&request, false);
+            let mut opened = None;
+            let mut packings = 0;
+            while let (Answer::Cold(lookup), _) =
+                site.answer(&request, options, now(), opened.as_ref(), &mut out)
+            {
+                packings += u32::from(lookup.packs);
+                let done = Opened::by(&site.opener().unwrap(), lookup);
+                site.take(&done, now());
+                opened = Some(done);
+            }
+            let text = String::from_utf8_lossy(&out).into_owned();
+            assert!(text.contains("\r\nVary: Accept-Encoding\r\n"), "{text}");
+            let coding = text.split("Content-Encoding: ").nth(1).unwrap_or("none\r\n");
+            (coding.split("\r\n").next().unwrap().to_owned(), packings)
+        };
+        let gzip = "Accept-Encoding: gzip, br\r\n";
+        for (method, lines) in [
+            ("GET", ""),
+            ("GET", "Accept-Encoding: br\r\n"),
+            ("HEAD", gzip),
+            ("GET", "Accept-Encoding: gzip\r\nRange: bytes=0-9\r\n"),
+        ] {
+            assert_eq!(coding(method, "/page.html", lines), ("none".into(), 0), "{method} {lines}");
+        }
+        assert_eq!(coding("GET", "/both.css", gzip), ("br".into(), 0));
+        assert_eq!(coding("GET", "/page.html", gzip), ("gzip".into(), 1));
+        assert_eq!(coding("GET", "/page.html", gzip), ("gzip".into(), 0));
+        assert_eq!(coding("HEAD", "/page.html", gzip), ("gzip".into(), 0));
+        std::fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Runs operations that may block on a disk in separate threads, so that other clients do not wait:
-//! opening files that are not cached, and loading pieces of long ones into memory.
+//! opening files that are not cached, compressing them, and loading pieces of long ones into memory.
 //!
 //! A client pauses while its file is opened or its next piece is loaded, and then resumes. Cached
 //! files do not incur this cost.
@@ -14,20 +14,20 @@ use foldhash::fast::RandomState;
 use reactor::{ConnId, MAILS_MAX, Mailbox};
 
 use super::answer::Opened;
-use crate::content::files::Opener;
+use crate::content::files::{Lookup, Opener};
 use crate::content::long::{LongFile, PieceKey};
 
 /// Number of concurrent disk operations. Disks process several at a time, and one blocked file must
 /// not block others.
 const THREADS: usize = 4;
-/// Maximum number of queued names; further clients get 503.
-const NAMES_MAX: usize = 256;
+/// Maximum number of queued lookups; further clients get 503.
+const LOOKUPS_MAX: usize = 256;
 /// Maximum number of queued pieces; further clients get 503.
 const PIECES_MAX: usize = 4096;
 /// Maximum number of upstream addresses in the mailbox: at most one per second is found.
 const RESOLVED_MAX: usize = 64;
 const _: () = assert!(
-    NAMES_MAX + PIECES_MAX + RESOLVED_MAX < MAILS_MAX,
+    LOOKUPS_MAX + PIECES_MAX + RESOLVED_MAX < MAILS_MAX,
     "the mailbox can hold all results in flight"
 );
 
@@ -60,7 +60,7 @@ pub(super) enum Mail {
 
 #[derive(Debug)]
 enum Order {
-    Open(Vec<u8>),
+    Open(Lookup),
     Bring(Piece),
 }
 
@@ -72,26 +72,26 @@ pub(super) struct Disk {
     opener: Option<Opener>,
     mailbox: Mailbox<Mail>,
     orders: Option<Sender<Order>>,
-    names: HashMap<Vec<u8>, Vec<ConnId>, RandomState>,
+    lookups: HashMap<Lookup, Vec<ConnId>, RandomState>,
     pieces: HashMap<PieceKey, Vec<ConnId>, RandomState>,
 }
 
 impl Disk {
     pub(super) fn new(opener: Option<Opener>, mailbox: Mailbox<Mail>) -> Disk {
-        let (names, pieces) = (HashMap::default(), HashMap::default());
-        Disk { opener, mailbox, orders: None, names, pieces }
+        let (lookups, pieces) = (HashMap::default(), HashMap::default());
+        Disk { opener, mailbox, orders: None, lookups, pieces }
     }
 
     /// Requests a file for a client. Returns false if too many are queued.
-    pub(super) fn ask_name(&mut self, name: Vec<u8>, client: ConnId) -> bool {
-        if let Some(waiting) = self.names.get_mut(&name) {
+    pub(super) fn ask_file(&mut self, lookup: Lookup, client: ConnId) -> bool {
+        if let Some(waiting) = self.lookups.get_mut(&lookup) {
             waiting.push(client);
             return true;
         }
-        if self.names.len() >= NAMES_MAX || !self.order(Order::Open(name.clone())) {
+        if self.lookups.len() >= LOOKUPS_MAX || !self.order(Order::Open(lookup.clone())) {
             return false;
         }
-        self.names.insert(name, vec![client]);
+        self.lookups.insert(lookup, vec![client]);
         true
     }
 
@@ -110,8 +110,8 @@ impl Disk {
     }
 
     /// Removes and returns the clients that wait for a file.
-    pub(super) fn waiting_for_name(&mut self, name: &[u8]) -> Vec<ConnId> {
-        self.names.remove(name).unwrap_or_default()
+    pub(super) fn waiting_for_file(&mut self, lookup: &Lookup) -> Vec<ConnId> {
+        self.lookups.remove(lookup).unwrap_or_default()
     }
 
     /// Removes and returns the clients that wait for a piece.
@@ -151,10 +151,7 @@ fn execute_all(opener: &Opener, received: &Mutex<Receiver<Order>>, mailbox: &Mai
         // One thread waits for the next order, the others for the lock.
         let next = received.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let mail = match next {
-            Ok(Order::Open(name)) => {
-                let file = opener.open(&name);
-                Mail::Opened(Arc::new(Opened { name, file }))
-            }
+            Ok(Order::Open(lookup)) => Mail::Opened(Arc::new(Opened::by(opener, lookup))),
             Ok(Order::Bring(piece)) => {
                 let brought = piece.file.load(piece.number, piece.has_next);
                 if let Err(error) = brought {

@@ -70,6 +70,15 @@ impl Memory {
     }
 }
 
+/// Makes the allocator return the pages that have been free for its delay: it does so only when a
+/// block of pages becomes free, so that an idle worker would keep the memory of its last bodies. This
+/// block is not written to, so it takes no memory.
+pub(super) fn return_free_memory() {
+    /// Longer than the blocks that share pages with others.
+    const BLOCK_BYTES: usize = 16 << 20;
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(BLOCK_BYTES)));
+}
+
 /// The buffers of one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Holding {
@@ -130,6 +139,12 @@ fn origin(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Whether a connection is freed by a response: it has not sent its request completely, and has read
+/// all earlier responses. Others would keep their output until the client reads it.
+fn can_refuse(wait: Wait, output_bytes: usize) -> bool {
+    matches!(wait, Wait::Head | Wait::Body) && output_bytes == 0
+}
+
 impl Server {
     /// Measures the buffers if they may have grown much.
     pub(super) fn limit_growth(
@@ -154,10 +169,10 @@ impl Server {
             let (client, bytes) = (info.id, info.buffer_bytes);
             let last_activity = info.last_activity;
             match session {
-                Session::Client(one) if one.wait != Wait::End => {
+                // Also a connection that is being closed: its output waits for the client.
+                Session::Client(one) => {
                     holdings.add(one.remote, Holding { client, bytes, last_activity });
                 }
-                Session::Client(_) => {}
                 Session::Upstream(_) => match self.proxy.tunnel_of(info.id) {
                     Some((client, remote)) => {
                         holdings.add(remote, Holding { client, bytes, last_activity });
@@ -178,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Ends a connection to free its buffers: 503 if it has not sent its request completely.
+    /// Ends a connection to free its buffers: 503 if that is possible.
     fn end_holder(
         &mut self,
         cx: &mut Context<'_, Mail>,
@@ -191,9 +206,8 @@ impl Server {
             Some((Session::Client(client), out)) => Some((client, out)),
             _ => None,
         };
-        let unfinished = open.filter(|(one, _)| matches!(one.wait, Wait::Head | Wait::Body));
-        // An unread response, also one of a connection that is being closed.
-        let Some((client, out)) = unfinished else { return cx.reset(id) };
+        let refusable = open.filter(|(one, out)| can_refuse(one.wait, out.pending_bytes()));
+        let Some((client, out)) = refusable else { return cx.reset(id) };
         client.wait = Wait::End;
         self.site.update_date(now);
         let sent = self.site.words(503, ResponseOptions::REFUSED, out.buffer()).1;
@@ -248,6 +262,19 @@ mod tests {
         check(&held, 269, &[2]);
         check(&held, 219, &[2, 3]);
         check(&held, 129, &[2, 3, 4]);
+    }
+
+    /// A client may send a part of a request while it reads no response.
+    #[test]
+    fn unread_responses_are_not_kept_for_a_refusal() {
+        for wait in [Wait::Head, Wait::Body] {
+            assert!(can_refuse(wait, 0) && !can_refuse(wait, 1), "{wait:?}");
+        }
+        for wait in [Wait::First, Wait::Idle, Wait::Upstream, Wait::Tunnel, Wait::Disk, Wait::Turn]
+        {
+            assert!(!can_refuse(wait, 0), "{wait:?}");
+        }
+        assert!(!can_refuse(Wait::End, 0), "it has its last response");
     }
 
     #[test]

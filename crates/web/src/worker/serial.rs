@@ -106,12 +106,15 @@ impl Serial {
         out: &mut Vec<u8>,
     ) -> Answer {
         let now = self.now();
-        let (answer, _) = self.site.answer(request, terms, now, None, out);
-        let Answer::Cold(name) = &answer else { return answer };
-        let Some(opener) = self.site.opener() else { return answer };
-        let opened = Opened { name: name.clone(), file: opener.open(name) };
-        self.site.take(&opened, now);
-        self.site.answer(request, terms, now, Some(&opened), out).0
+        let mut opened = None;
+        loop {
+            let (answer, _) = self.site.answer(request, terms, now, opened.as_ref(), out);
+            let Answer::Cold(lookup) = answer else { return answer };
+            let Some(opener) = self.site.opener() else { return Answer::Cold(lookup) };
+            let done = Opened::by(&opener, lookup);
+            self.site.take(&done, now);
+            opened = Some(done);
+        }
     }
 
     /// Reads one request, waiting as long as necessary, responds and closes.

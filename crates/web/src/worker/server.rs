@@ -17,14 +17,14 @@ use super::client::{Client, ResponseOptions, Wait};
 use super::disk::{Disk, Mail};
 use super::intake::{Arrival, Finished, Intake, Round};
 use super::log::{AccessLog, Ledger};
-use super::memory::Memory;
+use super::memory::{Memory, return_free_memory};
 use super::proxy::{Origin, Proxied, Proxy, Refused, UPSTREAM, Upstream};
 use super::rejections::Rejections;
 use super::resolver::Resolver;
 use super::sending::{DiskQueueFull, Sending};
 use super::{ACCEPT, LEAVE, READY, REOPEN, Source, Start, finished_by, status};
 use crate::channel::{Channel, Received};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::counters::{Counters, Counts};
 use crate::identity::ListenerTls;
 use crate::scheme::Scheme;
@@ -285,10 +285,10 @@ impl Server {
                         }
                     }
                 }
-                Answer::Cold(name) => {
-                    if self.disk.ask_name(name, id) {
+                Answer::Cold(lookup) => {
+                    if self.disk.ask_file(lookup, id) {
                         client.wait = Wait::Disk;
-                        client.since = now.mono;
+                        client.since = began;
                         // It is processed again when its file is available.
                         return Some(Flow { consumed: before_bytes, next: Next::Pause });
                     }
@@ -390,7 +390,11 @@ impl Server {
             cache_files: cache.files,
             cache_bytes: cache.bytes,
             log_lines_dropped: self.ledger.dropped_lines(),
-            messages_lost: base::messages::lost_lines(),
+            // The master counts those of its own process, which has the threads too.
+            messages_lost: match self.config.mode {
+                Mode::Process => base::messages::lost_lines(),
+                Mode::Thread => 0,
+            },
             // Counted by the master.
             restarts: 0,
         }
@@ -593,6 +597,7 @@ impl Server {
         let now = cx.now().mono;
         self.intake.beat(now);
         self.publish();
+        return_free_memory();
         cx.set_timer(MonoNs(now.0 + BEAT_NS), BEAT_TIMER);
     }
 
@@ -693,7 +698,7 @@ impl Handler for Server {
             Mail::Resolved(address) => return self.proxy.resolved(address),
         };
         self.site.take(&opened, cx.now());
-        for id in self.disk.waiting_for_name(&opened.name) {
+        for id in self.disk.waiting_for_file(&opened.lookup) {
             if let Some((Session::Client(client), _)) = connections.get_mut(id) {
                 client.opened = Some(Arc::clone(&opened));
                 cx.resume(id);

@@ -9,6 +9,30 @@ use super::harness::{
 
 const OK: &str = "myriad_web_responses_total{class=\"2xx\"";
 
+/// Whichever process or thread has lost them, and whichever workers have been replaced.
+#[test]
+fn lost_lines_are_counted_once() {
+    for mode in ["process", "thread"] {
+        let (folder, status) = (Folder::new(&format!("lost-lines-{mode}")), own_address());
+        let options = ["--workers", "3", "--mode", mode, "--status", &status];
+        let file = folder.path("log");
+        let server = Server::start_saying(&options, fs::File::create(&file).unwrap());
+        server.signal("HUP");
+        let lines = || fs::read_to_string(&file).unwrap();
+        wait_until("the options are read again", || lines().contains("serving with new options"));
+        server.stop();
+        let ended = lines().lines().filter(|line| line.contains("end")).count();
+        let expected = (lines().lines().count() - ended) as u64;
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        let server = Server::start_saying(&options, full);
+        server.signal("HUP");
+        let lost = || server.metric("myriad_web_log_lines_lost_total");
+        wait_until("the lines are counted", || lost() >= expected);
+        assert_eq!(lost(), expected, "{mode}: {}", lines());
+        server.stop();
+    }
+}
+
 #[test]
 fn counters_do_not_shrink_when_workers_change() {
     let status = own_address();
