@@ -246,7 +246,9 @@ fn nothing_confirmed_is_lost_when_one_of_two_replicas_is_promoted() {
     let writers: Vec<_> = (0..4)
         .map(|writer| std::thread::spawn(move || add_until_refused(address, writer)))
         .collect();
-    wait_until(|| old.ask("SISMEMBER set3 20") == ":1\r\n", || old.ask("INFO replication"));
+    // Confirmed, too: the writer has sent the next one.
+    let has_confirmed = |writer| old.ask(&format!("SISMEMBER set{writer} 21")) == ":1\r\n";
+    wait_until(|| (0..4).all(has_confirmed), || old.ask("INFO replication"));
     assert_eq!(new.ask("REPLICAOF NO ONE\r\nSET after 1"), "+OK\r\n+OK\r\n");
     assert_eq!(new.info("role"), "master");
     assert_eq!(old.info("master_replaced"), "1");

@@ -16,8 +16,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// One test, because the allocator counts all threads. The bytes that are allocated in total limit
-/// those that are there at the same time.
+/// One test, because the allocator counts all threads. The total of allocated bytes limits the
+/// bytes in use at any time.
 #[test]
 fn a_small_input_takes_little_memory() {
     let mut wrong = Vec::new();
