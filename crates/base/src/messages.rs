@@ -213,12 +213,11 @@ static STANDARD_OUTPUT: OnceLock<MessageSink> = OnceLock::new();
 
 /// Passes everything that the process writes to standard error from now on to a sink: events and
 /// panics, whose message is written before the process ends. Returns the same sink at each call.
-pub fn redirect_standard_error() -> io::Result<MessageSink> {
+pub fn redirect_standard_error(report: ReportLost) -> io::Result<MessageSink> {
     if let Some(sink) = STANDARD_ERROR.get() {
         return Ok(sink.clone());
     }
-    let sink =
-        MessageSink::start("messages", report_lost_lines, |lines| io::stderr().write(lines))?;
+    let sink = MessageSink::start("messages", report, |lines| io::stderr().write(lines))?;
     let sink = STANDARD_ERROR.get_or_init(|| sink).clone();
     let of_panics = sink.clone();
     std::panic::set_hook(Box::new(move |panic| {

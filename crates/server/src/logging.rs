@@ -24,7 +24,7 @@ static SINK: OnceLock<MessageSink> = OnceLock::new();
 pub(crate) fn install(settings: &Settings) -> anyhow::Result<()> {
     let level: LevelFilter = settings.log_level.word().parse()?;
     // Of panics, too, if there is a log file.
-    let standard_error = messages::redirect_standard_error()
+    let standard_error = messages::redirect_standard_error(messages::report_lost_lines)
         .context("could not start the thread that writes messages")?;
     let sink = if settings.log_file.as_os_str().is_empty() {
         standard_error

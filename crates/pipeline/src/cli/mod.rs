@@ -143,7 +143,7 @@ fn log_to_stderr() -> Result<()> {
         Ok(word) => word.parse().with_context(|| format!("MYRIAD_LOG is {word:?}"))?,
         Err(_) => LevelFilter::WARN,
     };
-    let sink = messages::redirect_standard_error()
+    let sink = messages::redirect_standard_error(messages::report_lost_lines)
         .context("could not start the thread that writes messages")?;
     tracing_subscriber::fmt()
         .with_max_level(level)

@@ -142,12 +142,11 @@ impl Shared {
     fn open_results(&self, options: &ResultsOptions, contents: &LogContents) -> Result<()> {
         let first = contents.first.and_then(|id| self.stream(id));
         let task: Option<&dyn BatchTask> = first.as_ref().map(|stream| &*stream.task);
-        let results = match &self.sink {
-            Some(sink) => sink.restore(contents, task, options)?,
-            None => {
-                options.check_existing(&BTreeSet::new())?;
-                Results::create(options)?
-            }
+        let results = if let Some(sink) = &self.sink {
+            sink.restore(contents, task, options)?
+        } else {
+            options.check_existing(&BTreeSet::new())?;
+            Results::create(options)?
         };
         match &first {
             Some(stream) => stream.state.lock().results = Some(results),

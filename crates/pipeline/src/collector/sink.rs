@@ -11,6 +11,7 @@
 //!    4  results are written to a file: its path
 //! ```
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
@@ -303,13 +304,16 @@ impl Replay<'_> {
         let plan: Plan = serde_json::from_slice(plan).context("malformed plan")?;
         let Recovered { streams, contents } = &mut self.recovered;
         contents.first.get_or_insert(stream);
-        if !streams.contains_key(&stream) {
-            let task = self.make_task.make(&plan);
-            let task = task.with_context(|| format!("could not restore stream {stream:016x}"))?;
-            let ledger = StreamLedger::default();
-            streams.insert(stream, RecoveredStream { plan: plan.clone(), task, ledger });
-        }
-        let known = streams.get_mut(&stream).context("added above")?;
+        let known = match streams.entry(stream) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let task = self.make_task.make(&plan);
+                let task =
+                    task.with_context(|| format!("could not restore stream {stream:016x}"))?;
+                let ledger = StreamLedger::default();
+                place.insert(RecoveredStream { plan: plan.clone(), task, ledger })
+            }
+        };
         if !known.plan.has_same_tasks(&plan) || epoch <= known.ledger.epoch() {
             bail!("epoch {epoch} of stream {stream:016x} does not follow the previous one");
         }
