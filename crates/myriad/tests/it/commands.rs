@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::pipeline::free_address;
 use crate::process::{Process, signal, wait_until};
@@ -246,11 +245,9 @@ fn a_stopped_run_starts_no_attempt() {
             .unwrap();
         wait_for_bytes(&attempts, 1);
         signal(part.id(), "TERM");
-        let began = Instant::now();
         let mut complaint = String::new();
         part.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
         assert_eq!(part.wait().unwrap().code(), Some(1), "{complaint}");
-        assert!(began.elapsed() < Duration::from_secs(15), "{complaint}");
         assert_eq!(text(&attempts), "x", "no attempt follows the signal: {complaint}");
         let expected = "stopped: 1 assigned line has no result: line 1";
         assert!(complaint.contains(expected), "{complaint}");
